@@ -1,0 +1,2 @@
+//! Model families as graph builders.
+#![forbid(unsafe_code)]

@@ -1,0 +1,4 @@
+//! The wootz command.
+#![forbid(unsafe_code)]
+
+fn main() {}

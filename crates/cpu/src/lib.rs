@@ -1,0 +1,1 @@
+//! CPU backend: thread pool and vector kernels.

@@ -1,0 +1,2 @@
+//! Reader and writer of GGUF model files.
+#![deny(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Operation graphs, the passes that compile them to plans, and a scalar interpreter.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Finds, downloads and caches model files.
+#![forbid(unsafe_code)]

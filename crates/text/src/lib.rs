@@ -1,0 +1,2 @@
+//! Tokenizers, chat templates and streaming detokenization.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Local language-model inference.
+#![forbid(unsafe_code)]
