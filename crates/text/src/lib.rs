@@ -4,4 +4,4 @@
 mod pretokenize;
 mod tokenizer;
 
-pub use tokenizer::{BuildError, Segment, TokenType, Tokenizer, VocabSource};
+pub use tokenizer::{BuildError, Segment, SpecialIds, TokenType, Tokenizer, VocabSource};

@@ -13,6 +13,8 @@ mod wordpiece;
 
 use std::borrow::Cow;
 
+use wootz_gguf::Metadata;
+
 pub use vocab::{BuildError, SpecialIds, TokenType, VocabSource};
 
 use crate::pretokenize::{Pieces, PreTokenizer};
@@ -90,6 +92,15 @@ struct Work {
 }
 
 impl Tokenizer {
+    /// Builds the tokenizer that a file's metadata describes; `pre` takes the place of the file's pre-tokenizer.
+    ///
+    /// # Errors
+    /// As [`VocabSource::from_metadata`] and [`Tokenizer::new`].
+    pub fn from_metadata(meta: &Metadata, pre: Option<&str>) -> Result<Tokenizer, BuildError> {
+        let source = VocabSource::from_metadata(meta)?;
+        Tokenizer::new(&VocabSource { pre: pre.or(source.pre), ..source })
+    }
+
     /// Builds a tokenizer.
     ///
     /// # Errors
@@ -155,7 +166,7 @@ impl Tokenizer {
                 &vocab,
                 &source.scores,
                 ids.unknown,
-                Charsmap::new(source.precompiled_charsmap)?,
+                Charsmap::new(&source.precompiled_charsmap)?,
                 add_space_prefix,
                 source.remove_extra_whitespaces,
             )?),

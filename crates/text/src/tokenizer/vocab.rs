@@ -1,11 +1,16 @@
 //! What a tokenizer is built from, and the table of its tokens.
 
+use wootz_gguf::{Metadata, Value};
+
 use super::table::ByteTable;
 
 /// Error of building a tokenizer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
+    /// A metadata value is missing or of the wrong type.
+    #[error(transparent)]
+    Metadata(#[from] wootz_gguf::Error),
     /// `tokenizer.ggml.model` names no known kind of tokenizer.
     #[error("unknown tokenizer model {found:?}; known: {}", .known.join(", "))]
     UnknownModel {
@@ -108,7 +113,7 @@ impl From<i32> for TokenType {
 
 /// Ids of the tokens that have a role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the metadata keys tokenizer.ggml.{name}_token_id")]
+#[allow(missing_docs)]
 pub struct SpecialIds {
     pub bos: Option<u32>,
     pub eos: Option<u32>,
@@ -157,11 +162,91 @@ pub struct VocabSource<'a> {
     /// Whether runs of spaces become one (Unigram).
     pub remove_extra_whitespaces: bool,
     /// Normalization table (Unigram), empty if there is none.
-    pub precompiled_charsmap: &'a [u8],
+    pub precompiled_charsmap: Vec<u8>,
     /// Whether text is put in lower case (WordPiece); default true.
     pub lowercase: Option<bool>,
     /// Whether accents are removed (WordPiece); default as `lowercase`.
     pub strip_accents: Option<bool>,
+}
+
+impl<'a> VocabSource<'a> {
+    /// Takes the vocabulary out of a file's metadata.
+    ///
+    /// # Errors
+    /// Names the key that is missing or has another type than it should.
+    pub fn from_metadata(meta: &'a Metadata) -> Result<VocabSource<'a>, BuildError> {
+        let key = |name: &str| format!("tokenizer.ggml.{name}");
+        let flag = |name| meta.opt_bool(&key(name));
+        let text = |name| meta.opt_str(name).map(|text| text.unwrap_or_default());
+        let strings = |name| -> Result<Vec<&'a [u8]>, BuildError> {
+            let strings = meta.opt_strings(&key(name))?;
+            Ok(strings.map(|all| all.iter().map(|text| text.as_bytes()).collect()).unwrap_or_default())
+        };
+        // Some writers put a negative number where there is no such token.
+        let id = |names: &[&str]| -> Result<Option<u32>, BuildError> {
+            for name in names {
+                if let Some(id) = meta.opt_i64(&key(&format!("{name}_token_id")))? {
+                    return Ok(u32::try_from(id).ok());
+                }
+            }
+            Ok(None)
+        };
+        let types = meta.opt_i32s(&key("token_type"))?.unwrap_or_default();
+        Ok(VocabSource {
+            model: meta.str(&key("model"))?,
+            pre: meta.opt_str(&key("pre"))?,
+            name: text("general.name")?,
+            architecture: text("general.architecture")?,
+            tokens: strings("tokens")?,
+            scores: scores(meta, &key("scores"))?,
+            types: types.into_iter().map(TokenType::from).collect(),
+            merges: strings("merges")?,
+            special: SpecialIds {
+                bos: id(&["bos"])?,
+                eos: id(&["eos"])?,
+                eot: id(&["eot"])?,
+                eom: id(&["eom"])?,
+                unknown: id(&["unknown"])?,
+                separator: id(&["seperator", "separator"])?,
+                padding: id(&["padding"])?,
+                cls: id(&["cls"])?,
+                mask: id(&["mask"])?,
+                fim_prefix: id(&["fim_pre", "prefix"])?,
+                fim_suffix: id(&["fim_suf", "suffix"])?,
+                fim_middle: id(&["fim_mid", "middle"])?,
+                fim_pad: id(&["fim_pad"])?,
+                fim_repository: id(&["fim_rep"])?,
+                fim_separator: id(&["fim_sep"])?,
+            },
+            add_bos: flag("add_bos_token")?,
+            add_eos: flag("add_eos_token")?,
+            add_space_prefix: flag("add_space_prefix")?,
+            remove_extra_whitespaces: flag("remove_extra_whitespaces")?.unwrap_or(false),
+            precompiled_charsmap: charsmap(meta, &key("precompiled_charsmap"))?,
+            lowercase: flag("normalizer.lowercase")?,
+            strip_accents: flag("normalizer.strip_accents")?,
+        })
+    }
+}
+
+/// Scores, which some writers store as whole numbers.
+fn scores(meta: &Metadata, key: &str) -> Result<Vec<f32>, BuildError> {
+    let whole = meta.get(key).and_then(|v| v.as_array()?.get(0)?.as_integer()).is_some();
+    if whole {
+        return Ok(meta.i32s(key)?.into_iter().map(|score| score as f32).collect());
+    }
+    Ok(meta.opt_f32s(key)?.unwrap_or_default())
+}
+
+/// The normalization table; the bytes may be signed.
+fn charsmap(meta: &Metadata, key: &str) -> Result<Vec<u8>, BuildError> {
+    let Some(array) = meta.get(key).and_then(|value| value.as_array()) else { return Ok(Vec::new()) };
+    let byte = |value| match value {
+        Value::U8(byte) => Some(byte),
+        Value::I8(byte) => Some(byte as u8),
+        _ => None,
+    };
+    array.iter().map(byte).collect::<Option<_>>().ok_or(BuildError::Charsmap { what: "no array of bytes" })
 }
 
 /// Properties of one token.
