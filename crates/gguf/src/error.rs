@@ -67,7 +67,7 @@ pub enum ErrorKind {
     },
     /// A big-endian GGUF file.
     #[error(
-        "a big-endian GGUF file (version {version}); convert it to little endian, for example with gguf-py's gguf_convert_endian"
+        "a big-endian GGUF file (version {version}); convert it to little endian, for example with gguf-convert-endian of the gguf package"
     )]
     BigEndian {
         /// The version, read in the file's byte order.
@@ -112,6 +112,22 @@ pub enum ErrorKind {
         least: u64,
         /// Bytes after the count.
         left: u64,
+    },
+    /// More of something than any model has.
+    #[error(
+        "{subject} declares {count} {what} at offset {offset}; no model has more than {limit}, the file is damaged"
+    )]
+    TooMany {
+        /// Where the count stands.
+        offset: u64,
+        /// What is counted.
+        what: &'static str,
+        /// Whose count it is.
+        subject: String,
+        /// The count in the file.
+        count: u64,
+        /// The most that is accepted.
+        limit: u64,
     },
     /// The metadata and the tensor directory take more than this reader accepts.
     #[error("the header reaches beyond {limit} bytes at {subject}; no model needs that, the file is damaged")]

@@ -10,7 +10,9 @@ use crate::error::shown;
 use crate::{Error, ErrorKind, Result, mmap};
 
 /// Metadata and tensor directory together may take this much; positions in them fit 32 bits.
-pub(crate) const MAX_HEADER: u64 = 1 << 30;
+///
+/// The largest vocabularies of today take a tenth of it.
+pub(crate) const MAX_HEADER: u64 = 256 << 20;
 
 /// The first read; the metadata of a model without a vocabulary fits.
 const FIRST_LOAD: usize = 64 << 10;
@@ -105,18 +107,22 @@ impl<'a> Input<'a> {
         Ok(u64::from_le_bytes(self.take(what)?))
     }
 
-    /// A count of things that take at least `least` bytes each in the rest of the file.
-    pub(crate) fn count(&mut self, what: &'static str, least: u64) -> Result<usize> {
+    /// A count of things that take at least `least` bytes each in the rest of the file, up to `limit`.
+    pub(crate) fn count(&mut self, what: &'static str, least: u64, limit: u64) -> Result<usize> {
         let offset = self.at as u64;
         let count = self.u64(what)?;
         self.check_count(offset, what, count, least)?;
+        if count > limit {
+            let subject = self.subject();
+            return Err(self.fail(ErrorKind::TooMany { offset, what, subject, count, limit }));
+        }
         Ok(count as usize)
     }
 
     /// Refuses a count, read at `offset`, of more things than the rest of the file holds.
     pub(crate) fn check_count(&self, offset: u64, what: &'static str, count: u64, least: u64) -> Result<()> {
         let left = self.left();
-        if count > left / least || usize::try_from(count).is_err() {
+        if count > left / least {
             return Err(self.fail(ErrorKind::Count {
                 offset,
                 what,
@@ -136,7 +142,10 @@ impl<'a> Input<'a> {
             Cow::Owned(mut bytes) => {
                 bytes.truncate(range.end);
                 bytes.drain(..range.start);
-                bytes.shrink_to_fit();
+                // To shrink may copy, so not for a little.
+                if bytes.capacity() - bytes.len() > bytes.len() / 8 {
+                    bytes.shrink_to_fit();
+                }
                 bytes
             }
         }
@@ -174,11 +183,11 @@ impl<'a> Input<'a> {
         self.load(self.at + n as usize)
     }
 
-    /// Loads at least the first `end` bytes, and as many again, so that the total work stays linear.
+    /// Loads at least the first `end` bytes, and always half as many again, so that the work stays linear.
     fn load(&mut self, end: usize) -> Result<()> {
         let have = self.loaded.len();
         let (Some(file), true) = (self.file, end > have) else { return Ok(()) };
-        let want = end.max(have.saturating_mul(2)).max(FIRST_LOAD) as u64;
+        let want = end.max(have + have / 2).max(FIRST_LOAD) as u64;
         let want = want.min(self.size).min(MAX_HEADER.max(end as u64)) as usize;
         let buffer = self.loaded.to_mut();
         buffer.reserve_exact(want - have);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{in_memory, shown};
-use crate::input::{Input, Subject};
+use crate::input::{Input, MAX_HEADER, Subject};
 use crate::value::ARRAY_HEAD;
 use crate::{Encode, Error, ErrorKind, Result, Value, ValueType};
 
@@ -94,7 +94,7 @@ impl Metadata {
     /// Stores a value under `key`; one that is there already is replaced and moves to the end.
     ///
     /// # Errors
-    /// Where the key is longer than 65,535 bytes or everything together than 1 GiB.
+    /// Where the key is longer than 65,535 bytes or everything together than 256 MiB.
     pub fn set(&mut self, key: &str, value: impl Encode) -> Result<&mut Self> {
         self.put(key, value_type_of(&value), |out| value.encode(out))
     }
@@ -279,7 +279,7 @@ fn walk(input: &mut Input<'_>, ty: ValueType, depth: usize) -> Result<()> {
                 return Err(input.fail(ErrorKind::TooDeep { offset, subject, limit: MAX_DEPTH }));
             }
             let element = read_type(input, "the type of the array's elements")?;
-            let count = input.count("array elements", element.least_size())?;
+            let count = input.count("array elements", element.least_size(), MAX_HEADER)?;
             match element.size() {
                 Some(size) => walk_fixed(input, element, count as u64 * size as u64)?,
                 None => (0..count).try_for_each(|_| walk(input, element, depth + 1))?,

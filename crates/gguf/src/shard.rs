@@ -17,6 +17,10 @@ pub(crate) const ALIGNMENT_KEY: &str = "general.alignment";
 const DEFAULT_ALIGNMENT: u64 = 32;
 const MAX_ALIGNMENT: u64 = 1 << 30;
 
+/// A hundred times what models have; what is larger is damage, and not worth the memory of an index.
+pub(crate) const MAX_ENTRIES: u64 = 1 << 16;
+pub(crate) const MAX_TENSORS: u64 = 1 << 20;
+
 pub(crate) struct Shard {
     pub(crate) path: Arc<Path>,
     pub(crate) version: u32,
@@ -123,8 +127,8 @@ impl Shard {
 fn read_head(path: &Arc<Path>, mut input: Input<'_>) -> Result<Head> {
     let version = read_version(&mut input)?;
     // The tensor count comes first in the file, but its bound holds behind the metadata count too.
-    let tensor_count = input.count("tensors", LEAST_TENSOR)?;
-    let entry_count = input.count("metadata entries", LEAST_ENTRY)?;
+    let tensor_count = input.count("tensors", LEAST_TENSOR, MAX_TENSORS)?;
+    let entry_count = input.count("metadata entries", LEAST_ENTRY, MAX_ENTRIES)?;
     let start = input.at();
     let index = Index::read(&mut input, entry_count)?;
     let end = input.at();

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use wootz_quant::WeightType;
 
 use crate::error::{in_memory, shown};
-use crate::shard::{MAGIC, alignment};
+use crate::input::MAX_HEADER;
+use crate::shard::{MAGIC, MAX_ENTRIES, MAX_TENSORS, alignment};
 use crate::tensor::Shape;
 use crate::{AtomicFile, Encode, Error, ErrorKind, Metadata, Result, TensorInfo};
 
@@ -150,6 +151,8 @@ impl<'a> Writer<'a> {
         let failed = |cause| Error::io(path, "write the model", cause);
         let alignment = alignment(&self.meta)?;
         let head = self.head(alignment);
+        check_limits(head.len(), self.meta.len(), self.tensors.len())
+            .map_err(|kind| Error::new(path, kind))?;
         out.write_all(&head).map_err(failed)?;
         if !self.tensors.is_empty() {
             pad(out, head.len() as u64, alignment).map_err(failed)?;
@@ -196,6 +199,22 @@ impl<'a> Writer<'a> {
         }
         head
     }
+}
+
+/// Nothing is written that the reader would refuse.
+fn check_limits(head: usize, entries: usize, tensors: usize) -> Result<(), ErrorKind> {
+    let subject = || "the header".to_owned();
+    for (offset, what, count, limit) in
+        [(8, "tensors", tensors as u64, MAX_TENSORS), (16, "metadata entries", entries as u64, MAX_ENTRIES)]
+    {
+        if count > limit {
+            return Err(ErrorKind::TooMany { offset, what, subject: subject(), count, limit });
+        }
+    }
+    if head as u64 > MAX_HEADER {
+        return Err(ErrorKind::HeaderTooLarge { subject: subject(), limit: MAX_HEADER });
+    }
+    Ok(())
 }
 
 fn data_length(path: &Arc<Path>, name: &str, expected: usize, found: u64) -> Error {

@@ -1,2 +1,7 @@
 //! Tokenizers, chat templates and streaming detokenization.
 #![forbid(unsafe_code)]
+
+mod pretokenize;
+mod tokenizer;
+
+pub use tokenizer::{BuildError, Segment, SpecialIds, TokenType, Tokenizer, VocabSource};
