@@ -1,2 +1,4 @@
 //! Local language-model inference.
 #![forbid(unsafe_code)]
+
+pub mod sample;
