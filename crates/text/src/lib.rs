@@ -1,2 +1,8 @@
 //! Tokenizers, chat templates and streaming detokenization.
 #![forbid(unsafe_code)]
+
+pub mod stop;
+pub mod stream;
+pub mod template;
+#[cfg(test)]
+mod testing;
