@@ -5,3 +5,8 @@ mod pretokenize;
 mod tokenizer;
 
 pub use tokenizer::{BuildError, Segment, SpecialIds, TokenType, Tokenizer, VocabSource};
+pub mod stop;
+pub mod stream;
+pub mod template;
+#[cfg(test)]
+mod testing;
