@@ -59,6 +59,11 @@ impl ModelRef {
     /// with the nearest names for anything else. Whether a path exists is for
     /// [`Hub::resolve`](crate::Hub::resolve) to say.
     pub fn parse(text: &str) -> Result<Self> {
+        Self::parse_in(text, Path::new(""))
+    }
+
+    /// The same with `folder` in the place of the current one.
+    pub(crate) fn parse_in(text: &str, folder: &Path) -> Result<Self> {
         let bad = |reason: &str| Error::BadReference { reference: text.into(), reason: reason.into() };
         if text.trim().is_empty() {
             return Err(bad("it is empty"));
@@ -75,7 +80,7 @@ impl ModelRef {
         if text.starts_with("http://") || text.starts_with("https://") {
             return Err(bad("an address cannot be opened; download the file, or write hf:OWNER/REPO:FILE"));
         }
-        let path = Path::new(text);
+        let path = &folder.join(text);
         if let Some(entry) = table::find(text) {
             if local::holds_model(path) {
                 return Err(Error::Ambiguous { name: text.into() });
