@@ -22,7 +22,8 @@ mod step;
 mod weights;
 
 pub use backend::{
-    Backend, Device, DeviceInfo, DeviceKind, Executor, MemoryUse, ProgramId, Selection, Ticket,
+    Backend, Device, DeviceInfo, DeviceKind, Executor, LoadRequest, MemoryUse, ProgramId, Selection,
+    StepTime, Ticket,
 };
 pub use builder::GraphBuilder;
 pub use cache::{BLOCK_TOKENS, CacheGroup, CacheId, CacheLayout, CacheSpec, KvType};

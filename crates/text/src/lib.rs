@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod pretokenize;
-mod tokenizer;
-
-pub use tokenizer::{BuildError, Segment, SpecialIds, TokenType, Tokenizer, VocabSource};
 pub mod stop;
 pub mod stream;
 pub mod template;
 #[cfg(test)]
 mod testing;
+mod tokenizer;
+
+pub use tokenizer::{BuildError, Segment, SpecialIds, TokenType, Tokenizer, VocabSource};
