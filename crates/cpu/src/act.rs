@@ -1,0 +1,401 @@
+//! Activations in the form in which the kernels read them.
+//!
+//! Tokens are grouped in tiles of up to [`Simd::TOKENS`]; inside a tile every value lies token beside token, so
+//! that a kernel reads one tile from front to back. Per block of a tile of `t` tokens:
+//! * [`ActForm::Float`]: `x[cols][t]` f32;
+//! * [`ActForm::Int32`]: `q[8][t]` groups of four i8, `d[t]` f32, `s[t]` f32 (`d` times the sum of `q`), and the
+//!   start values of the integer sums for code offsets 8, 16 and 128, `[t]` each;
+//! * [`ActForm::Int256`]: `q[64][t]`, `d[t]`, `pairs[4][t]` (sums of 32, as two i16: 0|2 1|3 4|6 5|7), and
+//!   `starts[16][t]` for offset 32, one for each 16 elements.
+//!
+//! A start value is minus the offset times the sum of the activations: one i32, or for instruction sets that sum
+//! in 16 bits two i16, for the even and for the odd pairs of elements.
+
+use crate::isa::{LANES, Op, Simd};
+use crate::memory::Buffer;
+use crate::{CpuError, Isa};
+use std::ops::Range;
+use wootz_quant::WeightType;
+
+/// The form of activations that a weight type multiplies with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ActForm {
+    /// f32 as they are.
+    Float,
+    /// int8 with one scale for 32 elements.
+    Int32,
+    /// int8 with one scale for 256 elements.
+    Int256,
+}
+
+impl ActForm {
+    /// The form for weights of type `ty`.
+    pub fn of(ty: WeightType) -> ActForm {
+        use WeightType::*;
+        match ty {
+            Q8_0 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | IQ4_NL | MXFP4 => ActForm::Int32,
+            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ4_XS => ActForm::Int256,
+            _ => ActForm::Float,
+        }
+    }
+
+    /// Elements that share a scale.
+    pub const fn block(self) -> usize {
+        match self {
+            ActForm::Float => 1,
+            ActForm::Int32 => 32,
+            ActForm::Int256 => 256,
+        }
+    }
+
+    /// Bytes of one block of one token.
+    pub(crate) const fn block_bytes(self) -> usize {
+        match self {
+            ActForm::Float => 4,
+            ActForm::Int32 => 32 + 4 + 4 + 12,
+            ActForm::Int256 => 256 + 4 + 16 + 64,
+        }
+    }
+}
+
+/// Offsets of the fields of a block, in bytes times the tokens of the tile.
+pub(crate) mod field {
+    /// `d` of a block of 32.
+    pub(crate) const D32: usize = 32;
+    /// `s` of a block of 32.
+    pub(crate) const S32: usize = 36;
+    /// Start values of a block of 32 for offset 8.
+    pub(crate) const START8: usize = 40;
+    /// Start values of a block of 32 for offset 16.
+    pub(crate) const START16: usize = 44;
+    /// Start values of a block of 32 for offset 128.
+    pub(crate) const START128: usize = 48;
+    /// `d` of a block of 256.
+    pub(crate) const D256: usize = 256;
+    /// `pairs` of a block of 256.
+    pub(crate) const PAIRS256: usize = 260;
+    /// `starts` of a block of 256.
+    pub(crate) const STARTS256: usize = 276;
+}
+
+/// A run of tokens that one kernel call works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tile {
+    /// First token.
+    pub(crate) first: usize,
+    /// Tokens: a power of two.
+    pub(crate) tokens: usize,
+}
+
+/// Quantised (or plain) activations `[tokens, cols]`.
+#[derive(Debug)]
+pub struct Activations {
+    isa: Isa,
+    form: ActForm,
+    cols: usize,
+    tokens: usize,
+    buffer: Buffer,
+}
+
+impl Activations {
+    /// Room for `[tokens, cols]`, all zero.
+    ///
+    /// # Errors
+    /// `cols` is no multiple of the form's block, the memory is refused, or the processor lacks `isa`.
+    pub fn new(isa: Isa, form: ActForm, tokens: usize, cols: usize) -> Result<Activations, CpuError> {
+        let isa = Isa::select(Some(isa))?;
+        let blocks = cols / form.block();
+        if !cols.is_multiple_of(form.block()) {
+            return Err(CpuError::Length {
+                what: "columns of activations in whole blocks",
+                expected: (blocks + 1) * form.block(),
+                found: cols,
+            });
+        }
+        let bytes = (blocks * form.block_bytes())
+            .checked_mul(tokens)
+            .ok_or(CpuError::OutOfMemory { bytes: usize::MAX })?;
+        Ok(Activations { isa, form, cols, tokens, buffer: Buffer::zeroed(bytes)? })
+    }
+
+    /// Changes the number of tokens, within the memory that is there; the contents are lost.
+    ///
+    /// # Errors
+    /// [`CpuError::Length`] where the memory is too small.
+    pub fn set_tokens(&mut self, tokens: usize) -> Result<(), CpuError> {
+        let most = self.buffer.len().checked_div(self.token_bytes()).unwrap_or(tokens);
+        if tokens > most {
+            return Err(CpuError::Length { what: "tokens that fit", expected: most, found: tokens });
+        }
+        self.tokens = tokens;
+        Ok(())
+    }
+
+    /// The instruction set whose kernels can read this.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The form of the values.
+    pub fn form(&self) -> ActForm {
+        self.form
+    }
+
+    /// Columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Tokens.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// Fills all tokens from `x`, `[tokens, cols]`.
+    ///
+    /// # Errors
+    /// [`CpuError::Length`] where `x` has another size.
+    pub fn fill(&mut self, x: &[f32]) -> Result<(), CpuError> {
+        if x.len() != self.tokens * self.cols {
+            let expected = self.tokens * self.cols;
+            return Err(CpuError::Length { what: "activations", expected, found: x.len() });
+        }
+        let cols = self.cols.max(1);
+        let rows = self.rows_mut();
+        for (token, row) in x.chunks_exact(cols).enumerate() {
+            // SAFETY: nobody else holds `rows`, and each token is written once.
+            unsafe { rows.write(token, row) };
+        }
+        Ok(())
+    }
+
+    /// A writer that several threads can use at once, each for its own tokens.
+    pub fn rows_mut(&mut self) -> ActRows<'_> {
+        ActRows {
+            isa: self.isa,
+            form: self.form,
+            cols: self.cols,
+            tokens: self.tokens,
+            base: self.buffer.as_mut_ptr(),
+            _buffer: std::marker::PhantomData,
+        }
+    }
+
+    /// Bytes of one token.
+    pub(crate) fn token_bytes(&self) -> usize {
+        self.cols / self.form.block() * self.form.block_bytes()
+    }
+
+    /// The tiles of the tokens from `first` on, in order; `first` is where a tile starts.
+    pub(crate) fn tiles(&self, first: usize) -> impl Iterator<Item = Tile> {
+        let (most, tokens) = (tile_tokens(self.isa), self.tokens);
+        let tile = move |first: usize| (first < tokens).then(|| tile_of(most, tokens, first));
+        std::iter::successors(tile(first), move |last| tile(last.first + last.tokens))
+    }
+
+    /// Most tokens in a tile.
+    pub(crate) fn tile_tokens(&self) -> usize {
+        tile_tokens(self.isa)
+    }
+
+    /// The bytes of a tile.
+    pub(crate) fn tile_bytes(&self, tile: Tile) -> &[u8] {
+        let range: Range<usize> =
+            tile.first * self.token_bytes()..(tile.first + tile.tokens) * self.token_bytes();
+        &self.buffer[range]
+    }
+}
+
+/// Most tokens in a tile of this instruction set.
+fn tile_tokens(isa: Isa) -> usize {
+    struct Ask;
+    impl Op for Ask {
+        type Output = usize;
+        #[inline(always)]
+        unsafe fn call<S: Simd>(self) -> usize {
+            S::TOKENS
+        }
+    }
+    isa.dispatch(Ask)
+}
+
+/// The tile that holds `token`: full tiles first, then halves.
+fn tile_of(most: usize, tokens: usize, token: usize) -> Tile {
+    let mut tile = Tile { first: token / most * most, tokens: most };
+    while tile.first + tile.tokens > tokens || token >= tile.first + tile.tokens {
+        if tile.first + tile.tokens <= tokens {
+            tile.first += tile.tokens;
+        }
+        tile.tokens /= 2;
+    }
+    tile
+}
+
+/// Writes activations of single tokens; see [`Activations::rows_mut`].
+#[derive(Clone, Copy)]
+pub struct ActRows<'a> {
+    isa: Isa,
+    form: ActForm,
+    cols: usize,
+    tokens: usize,
+    base: *mut u8,
+    _buffer: std::marker::PhantomData<&'a mut Buffer>,
+}
+
+// SAFETY: the pointer is to memory borrowed for 'a; `write` demands that threads write different tokens.
+unsafe impl Send for ActRows<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for ActRows<'_> {}
+
+impl ActRows<'_> {
+    /// Writes token `token` from `x`, `[cols]`.
+    ///
+    /// A block with a value that is not finite gets the scale NaN, so every product with it is NaN.
+    ///
+    /// # Safety
+    /// No other thread writes the same token at the same time.
+    ///
+    /// # Panics
+    /// Where `token` or the length of `x` is out of range.
+    pub unsafe fn write(&self, token: usize, x: &[f32]) {
+        assert!(token < self.tokens, "token {token} of {}", self.tokens);
+        assert_eq!(x.len(), self.cols, "columns of activations");
+        let tile = tile_of(tile_tokens(self.isa), self.tokens, token);
+        let token_bytes = self.cols / self.form.block() * self.form.block_bytes();
+        // SAFETY: the tile ends within the buffer, which holds `tokens * token_bytes` bytes.
+        let out = unsafe { self.base.add(tile.first * token_bytes) };
+        self.isa.dispatch(WriteRow {
+            form: self.form,
+            x,
+            out,
+            tokens: tile.tokens,
+            slot: token - tile.first,
+        });
+    }
+}
+
+/// Writes one token into slot `slot` of the tile at `out`.
+struct WriteRow<'a> {
+    form: ActForm,
+    x: &'a [f32],
+    out: *mut u8,
+    tokens: usize,
+    slot: usize,
+}
+
+impl Op for WriteRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<S: Simd>(self) {
+        // SAFETY: `ActRows::write` has checked the slot and the lengths.
+        unsafe {
+            match self.form {
+                ActForm::Float => {
+                    for (i, x) in self.x.iter().enumerate() {
+                        self.out.add((i * self.tokens + self.slot) * 4).cast::<f32>().write_unaligned(*x);
+                    }
+                }
+                ActForm::Int32 => self.blocks::<S, 32>(),
+                ActForm::Int256 => self.blocks::<S, 256>(),
+            }
+        }
+    }
+}
+
+impl WriteRow<'_> {
+    #[inline(always)]
+    unsafe fn blocks<S: Simd, const N: usize>(&self) {
+        let block_bytes = self.form.block_bytes() * self.tokens;
+        for (b, x) in self.x.as_chunks::<N>().0.iter().enumerate() {
+            // SAFETY: there is one block for each N columns.
+            let out = unsafe { self.out.add(b * block_bytes) };
+            let put = |field: usize, index: usize, value: u32| {
+                let at = field * self.tokens + (index * self.tokens + self.slot) * 4;
+                // SAFETY: every field that a form names lies inside its block.
+                unsafe { out.add(at).cast::<u32>().write_unaligned(value) };
+            };
+            // Per 16 elements: sums of the even and of the odd pairs.
+            let mut sums = [[0i32; 2]; 16];
+            // SAFETY: the processor has `S`; 16 elements are read from a block of N.
+            let d = unsafe {
+                quantize::<S, N>(x, |i, q| {
+                    for (c, group) in q.as_chunks::<4>().0.iter().enumerate() {
+                        put(0, 4 * i + c, u32::from_le_bytes(group.map(|v| v as u8)));
+                        sums[i][0] += i32::from(group[0]) + i32::from(group[1]);
+                        sums[i][1] += i32::from(group[2]) + i32::from(group[3]);
+                    }
+                })
+            };
+            let start = |sum: [i32; 2], offset: i32| {
+                if S::PAIRS {
+                    pair(-offset * sum[0], -offset * sum[1])
+                } else {
+                    (-offset * (sum[0] + sum[1])) as u32
+                }
+            };
+            let add = |a: [i32; 2], b: [i32; 2]| [a[0] + b[0], a[1] + b[1]];
+            if N == 32 {
+                let sum = add(sums[0], sums[1]);
+                put(field::D32, 0, d.to_bits());
+                put(field::S32, 0, (d * (sum[0] + sum[1]) as f32).to_bits());
+                put(field::START8, 0, start(sum, 8));
+                put(field::START16, 0, start(sum, 16));
+                // Only wide products read this one, and they sum in 32 bits everywhere.
+                put(field::START128, 0, (-128 * (sum[0] + sum[1])) as u32);
+            } else {
+                put(field::D256, 0, d.to_bits());
+                let sub = |i: usize| {
+                    let sum = add(sums[2 * i], sums[2 * i + 1]);
+                    sum[0] + sum[1]
+                };
+                for (p, i) in [0, 1, 4, 5].into_iter().enumerate() {
+                    put(field::PAIRS256, p, pair(sub(i), sub(i + 2)));
+                }
+                for (i, sum) in sums.into_iter().enumerate() {
+                    put(field::STARTS256, i, start(sum, 32));
+                }
+            }
+        }
+    }
+}
+
+/// Two values as i16 in one word. They fit: 32 * 8 * 127 and 16 * 16 * 127 are below 2^15.
+#[inline(always)]
+fn pair(low: i32, high: i32) -> u32 {
+    (low as u32 & 0xffff) | ((high as u32) << 16)
+}
+
+/// Quantises a block: hands 16 values at a time to `put` and returns the scale, `max |x| / 127`.
+///
+/// # Safety
+/// The processor has `S`.
+#[inline(always)]
+unsafe fn quantize<S: Simd, const N: usize>(x: &[f32; N], mut put: impl FnMut(usize, [i8; LANES])) -> f32 {
+    // SAFETY: reads stay inside `x`.
+    unsafe {
+        // The order of the absolute values' bits is that of the values, then infinity, then NaN.
+        let sign_off = S::i_splat(i32::MAX);
+        let mut largest = S::i_zero();
+        for i in 0..N / LANES {
+            let bits = S::f_bits(S::f_load(x.as_ptr().add(i * LANES)));
+            largest = S::i_max(largest, S::i_and(bits, sign_off));
+        }
+        let largest = f32::from_bits(S::i_largest(largest) as u32);
+        let d = largest / 127.0;
+        // Below the smallest normal number its inverse would be infinite.
+        if !d.is_finite() || d < f32::MIN_POSITIVE {
+            for i in 0..N / LANES {
+                put(i, [0; LANES]);
+            }
+            return if d.is_finite() { 0.0 } else { f32::NAN };
+        }
+        let inverse = 1.0 / d;
+        let inverse = S::f_broadcast((&raw const inverse).cast());
+        for i in 0..N / LANES {
+            let scaled = S::f_mul(S::f_load(x.as_ptr().add(i * LANES)), inverse);
+            put(i, S::i_to_i8(S::f_round(scaled)));
+        }
+        d
+    }
+}

@@ -1,0 +1,274 @@
+//! Instruction sets, and the virtual vectors of 16 lanes that every kernel is written in.
+
+use crate::CpuError;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
+pub(crate) mod scalar;
+
+/// Lanes of a virtual vector: rows of a row group.
+pub(crate) const LANES: usize = 16;
+
+/// An instruction set that kernels exist for; results are the same bits in each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// Plain code for any processor.
+    Scalar,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// AVX-512 F, BW, VL, DQ and VNNI.
+    Avx512,
+    /// NEON with the dot-product instructions.
+    Neon,
+}
+
+impl Isa {
+    /// All instruction sets, the plainest first.
+    pub const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
+
+    /// The name, as [`from_name`](Isa::from_name) reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Isa::Scalar => "scalar",
+            Isa::Avx2 => "avx2",
+            Isa::Avx512 => "avx512",
+            Isa::Neon => "neon",
+        }
+    }
+
+    /// The instruction set with this name.
+    ///
+    /// # Errors
+    /// [`CpuError::UnknownIsa`] with all names.
+    pub fn from_name(name: &str) -> Result<Isa, CpuError> {
+        Isa::ALL
+            .into_iter()
+            .find(|isa| isa.name() == name)
+            .ok_or_else(|| CpuError::UnknownIsa { name: name.to_owned(), known: names(|_| true) })
+    }
+
+    /// Whether this processor and system have it.
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vnni")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
+            #[allow(unreachable_patterns)]
+            _ => false,
+        }
+    }
+
+    /// The fastest one of this processor.
+    pub fn best() -> Isa {
+        Isa::ALL.into_iter().rev().find(|isa| isa.is_available()).unwrap_or(Isa::Scalar)
+    }
+
+    /// `wanted`, or the fastest one where nothing is wanted.
+    ///
+    /// # Errors
+    /// [`CpuError::MissingIsa`] where the processor lacks it.
+    pub fn select(wanted: Option<Isa>) -> Result<Isa, CpuError> {
+        match wanted {
+            None => Ok(Isa::best()),
+            Some(isa) if isa.is_available() => Ok(isa),
+            Some(isa) => Err(CpuError::MissingIsa { isa, available: names(Isa::is_available) }),
+        }
+    }
+
+    /// Runs `op` compiled for this instruction set.
+    ///
+    /// # Panics
+    /// Where the processor lacks it; every `Isa` that reaches a kernel went through [`select`](Isa::select).
+    #[inline]
+    pub(crate) fn dispatch<O: Op>(self, op: O) -> O::Output {
+        debug_assert!(self.is_available());
+        // SAFETY: the caller took `self` from `select`, which checks the processor.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => avx2::Avx2::enter(op),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => avx512::Avx512::enter(op),
+                #[cfg(target_arch = "aarch64")]
+                Isa::Neon => neon::Neon::enter(op),
+                _ => scalar::Scalar::enter(op),
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Isa {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+fn names(keep: impl Fn(Isa) -> bool) -> String {
+    Isa::ALL.into_iter().filter(|isa| keep(*isa)).map(Isa::name).collect::<Vec<_>>().join(", ")
+}
+
+/// Code that can be compiled for every instruction set.
+pub(crate) trait Op {
+    /// What the code returns.
+    type Output;
+
+    /// The code; implementations are `#[inline(always)]`, so that it is compiled with the features of `S`.
+    ///
+    /// # Safety
+    /// The processor has `S`.
+    unsafe fn call<S: Simd>(self) -> Self::Output;
+}
+
+/// A virtual vector machine: 16 lanes of 32 bits, each lane a row of a row group.
+///
+/// Integer dot products work on *codes* (unsigned bytes, four of one row in a lane) and on a broadcast group of
+/// four signed activations in -127..=127. A *narrow* product is for codes of at most six bits and may sum in
+/// 16 bits on the way; the formats prove that their sums fit. A *wide* product is for eight-bit codes with
+/// offset 128. Both are exact, so the way does not matter for the result.
+///
+/// All float operations are IEEE single precision, each rounded once, subnormals kept.
+///
+/// # Safety
+/// Of every function: the processor has the instruction set; pointers are valid for what the name says, at any
+/// alignment.
+#[allow(clippy::missing_safety_doc)]
+pub(crate) trait Simd: Copy + 'static {
+    /// 16 f32.
+    type F: Copy;
+    /// 16 i32, or 64 bytes.
+    type I: Copy;
+    /// Four activations, for all lanes.
+    type X: Copy;
+    /// Running narrow product.
+    type Sum: Copy;
+    /// Codes ready for the narrow product.
+    type Codes: Copy;
+    /// Codes ready for the wide product.
+    type Wide: Copy;
+
+    /// Most tokens in a tile: as many as the registers hold sums for.
+    const TOKENS: usize;
+    /// Whether narrow products sum in 16 bits, two sums in a lane.
+    const PAIRS: bool;
+
+    /// Runs `op` compiled for this instruction set.
+    unsafe fn enter<O: Op>(op: O) -> O::Output;
+
+    unsafe fn f_zero() -> Self::F;
+    unsafe fn f_load(p: *const f32) -> Self::F;
+    unsafe fn f_store(p: *mut f32, a: Self::F);
+    /// The f32 at `p`, in all lanes.
+    unsafe fn f_broadcast(p: *const u8) -> Self::F;
+    /// 16 f16 at `p`.
+    unsafe fn f_load_f16(p: *const u8) -> Self::F;
+    /// 16 bf16 at `p`.
+    unsafe fn f_load_bf16(p: *const u8) -> Self::F;
+    unsafe fn f_from_i32(a: Self::I) -> Self::F;
+    unsafe fn f_from_bits(a: Self::I) -> Self::F;
+    unsafe fn f_add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn f_mul(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`, rounded once.
+    unsafe fn f_fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `c - a * b`, rounded once.
+    unsafe fn f_fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The nearest integers, ties to even; the values fit in an i32.
+    unsafe fn f_round(a: Self::F) -> Self::I;
+    unsafe fn f_bits(a: Self::F) -> Self::I;
+
+    unsafe fn i_zero() -> Self::I;
+    unsafe fn i_splat(a: i32) -> Self::I;
+    /// 64 bytes at `p`.
+    unsafe fn i_load(p: *const u8) -> Self::I;
+    /// 16 u8 at `p`, widened.
+    unsafe fn i_load_u8(p: *const u8) -> Self::I;
+    /// 16 u16 at `p`, widened.
+    unsafe fn i_load_u16(p: *const u8) -> Self::I;
+    /// The i32 at `p`, in all lanes.
+    unsafe fn i_broadcast(p: *const u8) -> Self::I;
+    unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn i_sub(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn i_max(a: Self::I, b: Self::I) -> Self::I;
+    /// The largest of the 16 lanes.
+    unsafe fn i_largest(a: Self::I) -> i32;
+    /// The lanes, which fit in an i8, as bytes.
+    unsafe fn i_to_i8(a: Self::I) -> [i8; LANES];
+    /// Sums of bytes, without carry between them.
+    unsafe fn i_add_bytes(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn i_and(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn i_or(a: Self::I, b: Self::I) -> Self::I;
+    /// Lanes shifted left.
+    unsafe fn i_shl<const N: i32>(a: Self::I) -> Self::I;
+    /// Lanes shifted right, zeros coming in.
+    unsafe fn i_shr<const N: i32>(a: Self::I) -> Self::I;
+    /// `table[byte]` for every byte, all below 16.
+    unsafe fn i_lookup(table: &[u8; 16], a: Self::I) -> Self::I;
+    /// `c` plus the products of the two i16 of each lane of `a` and `b`; no sum overflows.
+    unsafe fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I;
+
+    /// The lowest byte of each lane, unsigned, as a factor for [`add_scaled`](Simd::add_scaled).
+    unsafe fn scale_u8(a: Self::I) -> Self::I;
+    /// The lowest byte of each lane, signed, as a factor for [`add_scaled`](Simd::add_scaled).
+    unsafe fn scale_i8(a: Self::I) -> Self::I;
+
+    /// Four activations at `p`.
+    unsafe fn x_broadcast(p: *const u8) -> Self::X;
+    /// Readies codes whose offset is `offset`.
+    unsafe fn codes(a: Self::I, offset: u8) -> Self::Codes;
+    /// An empty sum, for codes without an offset.
+    unsafe fn sum_zero() -> Self::Sum;
+    /// An empty sum, given the start value at `p`: minus the offset times the sum of the activations.
+    unsafe fn sum_start(p: *const u8) -> Self::Sum;
+    /// The start value at `p` as a sum, for every instruction set.
+    unsafe fn sum_at(p: *const u8) -> Self::Sum;
+    /// An empty sum for offset 4, given the start value for offset 32 at `p`.
+    unsafe fn sum_start_eighth(p: *const u8) -> Self::Sum;
+    unsafe fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum;
+    unsafe fn sum_total(sum: Self::Sum) -> Self::I;
+    /// `a` plus the total of `sum` times `scale`.
+    unsafe fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I;
+
+    /// Readies codes whose offset is 128.
+    unsafe fn wide(a: Self::I) -> Self::Wide;
+    /// An empty sum, given the start value at `p`.
+    unsafe fn wide_start(p: *const u8) -> Self::I;
+    /// An empty sum, given the start values for offset 32 of two halves, `gap` bytes apart.
+    unsafe fn wide_start_of_two(p: *const u8, gap: usize) -> Self::I;
+    unsafe fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::X) -> Self::I;
+    /// `a` plus `sum` times `scale`, which is in -32..=31.
+    unsafe fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I;
+}
+
+/// Writes the functions of a [`Simd`] implementation, each inlined always, its body one unsafe block.
+macro_rules! simd_functions {
+    ($($(#[$meta:meta])* fn $name:ident $(<const $c:ident: $ct:ty>)? ($($arg:ident: $ty:ty),*) $(-> $out:ty)? $body:block)*) => {
+        $(
+            $(#[$meta])*
+            #[inline(always)]
+            #[allow(clippy::missing_safety_doc)]
+            unsafe fn $name $(<const $c: $ct>)? ($($arg: $ty),*) $(-> $out)? {
+                // SAFETY: as `Simd` demands: the processor has the instructions, pointers are valid.
+                #[allow(unused_unsafe)]
+                unsafe { $body }
+            }
+        )*
+    };
+}
+pub(crate) use simd_functions;

@@ -1,0 +1,170 @@
+//! AVX2: a virtual vector is two registers.
+
+use super::{LANES, Op, Simd, simd_functions};
+use std::arch::x86_64::*;
+
+/// The AVX2 machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+type Two<T> = [T; 2];
+
+/// Applies an intrinsic to both halves.
+macro_rules! both {
+    ($f:expr; $($arg:expr),+) => { [$f($($arg[0]),+), $f($($arg[1]),+)] };
+}
+
+impl Simd for Avx2 {
+    type F = Two<__m256>;
+    type I = Two<__m256i>;
+    type X = __m256i;
+    /// 16 pairs of i16 sums; their final values fit, and wrapping on the way does no harm.
+    type Sum = Two<__m256i>;
+    type Codes = Two<__m256i>;
+    /// Absolute values and signed values.
+    type Wide = [Two<__m256i>; 2];
+
+    const TOKENS: usize = 4;
+    const PAIRS: bool = true;
+
+    #[inline]
+    unsafe fn enter<O: Op>(op: O) -> O::Output {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        unsafe fn with_features<O: Op>(op: O) -> O::Output {
+            // SAFETY: the features of this function are those of `Avx2`.
+            unsafe { op.call::<Avx2>() }
+        }
+        // SAFETY: the caller knows that the processor has them.
+        unsafe { with_features(op) }
+    }
+
+    simd_functions! {
+        fn f_zero() -> Self::F { [_mm256_setzero_ps(); 2] }
+        fn f_load(p: *const f32) -> Self::F { [_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))] }
+        fn f_store(p: *mut f32, a: Self::F) {
+            _mm256_storeu_ps(p, a[0]);
+            _mm256_storeu_ps(p.add(8), a[1]);
+        }
+        fn f_broadcast(p: *const u8) -> Self::F { [_mm256_set1_ps(p.cast::<f32>().read_unaligned()); 2] }
+        fn f_load_f16(p: *const u8) -> Self::F {
+            [_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(16).cast()))]
+        }
+        fn f_load_bf16(p: *const u8) -> Self::F { Self::f_from_bits(Self::i_shl::<16>(Self::i_load_u16(p))) }
+        fn f_from_i32(a: Self::I) -> Self::F { both!(_mm256_cvtepi32_ps; a) }
+        fn f_from_bits(a: Self::I) -> Self::F { both!(_mm256_castsi256_ps; a) }
+        fn f_add(a: Self::F, b: Self::F) -> Self::F { both!(_mm256_add_ps; a, b) }
+        fn f_mul(a: Self::F, b: Self::F) -> Self::F { both!(_mm256_mul_ps; a, b) }
+        fn f_fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { both!(_mm256_fmadd_ps; a, b, c) }
+        fn f_fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { both!(_mm256_fnmadd_ps; a, b, c) }
+        fn f_round(a: Self::F) -> Self::I { both!(_mm256_cvtps_epi32; a) }
+        fn f_bits(a: Self::F) -> Self::I { both!(_mm256_castps_si256; a) }
+
+        fn i_zero() -> Self::I { [_mm256_setzero_si256(); 2] }
+        fn i_splat(a: i32) -> Self::I { [_mm256_set1_epi32(a); 2] }
+        fn i_load(p: *const u8) -> Self::I {
+            [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())]
+        }
+        fn i_load_u8(p: *const u8) -> Self::I {
+            [_mm256_cvtepu8_epi32(_mm_loadu_si64(p)), _mm256_cvtepu8_epi32(_mm_loadu_si64(p.add(8)))]
+        }
+        fn i_load_u16(p: *const u8) -> Self::I {
+            [
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())),
+                _mm256_cvtepu16_epi32(_mm_loadu_si128(p.add(16).cast())),
+            ]
+        }
+        fn i_broadcast(p: *const u8) -> Self::I { [_mm256_set1_epi32(p.cast::<i32>().read_unaligned()); 2] }
+        fn i_add(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_add_epi32; a, b) }
+        fn i_sub(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_sub_epi32; a, b) }
+        fn i_max(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_max_epi32; a, b) }
+        fn i_largest(a: Self::I) -> i32 {
+            let m = _mm256_max_epi32(a[0], a[1]);
+            let m = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256::<1>(m));
+            let m = _mm_max_epi32(m, _mm_shuffle_epi32::<0b01_00_11_10>(m));
+            _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32::<0b10_11_00_01>(m)))
+        }
+        fn i_to_i8(a: Self::I) -> [i8; LANES] {
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(a[0], a[1]));
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            let mut out = [0; LANES];
+            _mm_storeu_si128(out.as_mut_ptr().cast(), bytes);
+            out
+        }
+        fn i_add_bytes(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_add_epi8; a, b) }
+        fn i_and(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_and_si256; a, b) }
+        fn i_or(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_or_si256; a, b) }
+        fn i_shl<const N: i32>(a: Self::I) -> Self::I { both!(_mm256_slli_epi32::<N>; a) }
+        fn i_shr<const N: i32>(a: Self::I) -> Self::I { both!(_mm256_srli_epi32::<N>; a) }
+        fn i_lookup(table: &[u8; 16], a: Self::I) -> Self::I {
+            let table = [_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())); 2];
+            both!(_mm256_shuffle_epi8; table, a)
+        }
+        fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I {
+            let product = both!(_mm256_madd_epi16; a, b);
+            both!(_mm256_add_epi32; product, c)
+        }
+
+        /// In both i16 of the lane, since a sum is a pair.
+        fn scale_u8(a: Self::I) -> Self::I {
+            let low = i64::from_le_bytes([0, 255, 0, 255, 4, 255, 4, 255]);
+            let high = i64::from_le_bytes([8, 255, 8, 255, 12, 255, 12, 255]);
+            let index = [_mm256_set_epi64x(high, low, high, low); 2];
+            both!(_mm256_shuffle_epi8; a, index)
+        }
+        fn scale_i8(a: Self::I) -> Self::I {
+            let low = i64::from_le_bytes([255, 0, 255, 0, 255, 4, 255, 4]);
+            let high = i64::from_le_bytes([255, 8, 255, 8, 255, 12, 255, 12]);
+            let index = [_mm256_set_epi64x(high, low, high, low); 2];
+            let shifted = both!(_mm256_shuffle_epi8; a, index);
+            both!(_mm256_srai_epi16::<8>; shifted)
+        }
+
+        fn x_broadcast(p: *const u8) -> Self::X { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
+        fn codes(a: Self::I, _offset: u8) -> Self::Codes { a }
+        fn sum_zero() -> Self::Sum { [_mm256_setzero_si256(); 2] }
+        fn sum_start(p: *const u8) -> Self::Sum { Self::i_broadcast(p) }
+        fn sum_at(p: *const u8) -> Self::Sum { Self::i_broadcast(p) }
+        fn sum_start_eighth(p: *const u8) -> Self::Sum {
+            let start = Self::i_broadcast(p);
+            both!(_mm256_srai_epi16::<3>; start)
+        }
+        fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum {
+            // Codes have at most six bits: 2 * 63 * 127 does not saturate.
+            [
+                _mm256_add_epi16(sum[0], _mm256_maddubs_epi16(codes[0], x)),
+                _mm256_add_epi16(sum[1], _mm256_maddubs_epi16(codes[1], x)),
+            ]
+        }
+        fn sum_total(sum: Self::Sum) -> Self::I {
+            let ones = [_mm256_set1_epi16(1); 2];
+            both!(_mm256_madd_epi16; sum, ones)
+        }
+        fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I { Self::i_madd_i16(sum, scale, a) }
+
+        fn wide(a: Self::I) -> Self::Wide {
+            let flip = [_mm256_set1_epi8(-128); 2];
+            let signed = both!(_mm256_xor_si256; a, flip);
+            [both!(_mm256_abs_epi8; signed), signed]
+        }
+        /// The codes are made signed instead.
+        fn wide_start(_p: *const u8) -> Self::I { Self::i_zero() }
+        fn wide_start_of_two(_p: *const u8, _gap: usize) -> Self::I { Self::i_zero() }
+        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::X) -> Self::I {
+            // |w| * (x with the sign of w): at most 2 * 128 * 127 = 32512, so no saturation.
+            let [abs, signed] = codes;
+            let ones = _mm256_set1_epi16(1);
+            let p0 = _mm256_maddubs_epi16(abs[0], _mm256_sign_epi8(x, signed[0]));
+            let p1 = _mm256_maddubs_epi16(abs[1], _mm256_sign_epi8(x, signed[1]));
+            [
+                _mm256_add_epi32(sum[0], _mm256_madd_epi16(p0, ones)),
+                _mm256_add_epi32(sum[1], _mm256_madd_epi16(p1, ones)),
+            ]
+        }
+        fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
+            // The scale fills both halves of its lane; one sign-extended copy is what the product needs.
+            let scale = both!(_mm256_srai_epi32::<16>; scale);
+            let product = both!(_mm256_mullo_epi32; sum, scale);
+            both!(_mm256_add_epi32; a, product)
+        }
+    }
+}

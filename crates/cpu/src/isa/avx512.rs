@@ -1,0 +1,98 @@
+//! AVX-512 with VNNI: a virtual vector is one register.
+
+use super::{LANES, Op, Simd, simd_functions};
+use std::arch::x86_64::*;
+
+/// The AVX-512 machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+impl Simd for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type X = __m512i;
+    type Sum = __m512i;
+    type Codes = __m512i;
+    type Wide = __m512i;
+
+    const TOKENS: usize = 8;
+    const PAIRS: bool = false;
+
+    #[inline]
+    unsafe fn enter<O: Op>(op: O) -> O::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
+        unsafe fn with_features<O: Op>(op: O) -> O::Output {
+            // SAFETY: the features of this function are those of `Avx512`.
+            unsafe { op.call::<Avx512>() }
+        }
+        // SAFETY: the caller knows that the processor has them.
+        unsafe { with_features(op) }
+    }
+
+    simd_functions! {
+        fn f_zero() -> Self::F { _mm512_setzero_ps() }
+        fn f_load(p: *const f32) -> Self::F { _mm512_loadu_ps(p) }
+        fn f_store(p: *mut f32, a: Self::F) { _mm512_storeu_ps(p, a) }
+        fn f_broadcast(p: *const u8) -> Self::F { _mm512_set1_ps(p.cast::<f32>().read_unaligned()) }
+        fn f_load_f16(p: *const u8) -> Self::F { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+        fn f_load_bf16(p: *const u8) -> Self::F { Self::f_from_bits(Self::i_shl::<16>(Self::i_load_u16(p))) }
+        fn f_from_i32(a: Self::I) -> Self::F { _mm512_cvtepi32_ps(a) }
+        fn f_from_bits(a: Self::I) -> Self::F { _mm512_castsi512_ps(a) }
+        fn f_add(a: Self::F, b: Self::F) -> Self::F { _mm512_add_ps(a, b) }
+        fn f_mul(a: Self::F, b: Self::F) -> Self::F { _mm512_mul_ps(a, b) }
+        fn f_fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { _mm512_fmadd_ps(a, b, c) }
+        fn f_fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { _mm512_fnmadd_ps(a, b, c) }
+        fn f_round(a: Self::F) -> Self::I { _mm512_cvtps_epi32(a) }
+        fn f_bits(a: Self::F) -> Self::I { _mm512_castps_si512(a) }
+
+        fn i_zero() -> Self::I { _mm512_setzero_si512() }
+        fn i_splat(a: i32) -> Self::I { _mm512_set1_epi32(a) }
+        fn i_load(p: *const u8) -> Self::I { _mm512_loadu_si512(p.cast()) }
+        fn i_load_u8(p: *const u8) -> Self::I { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
+        fn i_load_u16(p: *const u8) -> Self::I { _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())) }
+        fn i_broadcast(p: *const u8) -> Self::I { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
+        fn i_add(a: Self::I, b: Self::I) -> Self::I { _mm512_add_epi32(a, b) }
+        fn i_sub(a: Self::I, b: Self::I) -> Self::I { _mm512_sub_epi32(a, b) }
+        fn i_max(a: Self::I, b: Self::I) -> Self::I { _mm512_max_epi32(a, b) }
+        fn i_largest(a: Self::I) -> i32 { _mm512_reduce_max_epi32(a) }
+        fn i_to_i8(a: Self::I) -> [i8; LANES] {
+            let mut out = [0; LANES];
+            _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a));
+            out
+        }
+        fn i_add_bytes(a: Self::I, b: Self::I) -> Self::I { _mm512_add_epi8(a, b) }
+        fn i_and(a: Self::I, b: Self::I) -> Self::I { _mm512_and_si512(a, b) }
+        fn i_or(a: Self::I, b: Self::I) -> Self::I { _mm512_or_si512(a, b) }
+        fn i_shl<const N: i32>(a: Self::I) -> Self::I { _mm512_sll_epi32(a, _mm_cvtsi32_si128(N)) }
+        fn i_shr<const N: i32>(a: Self::I) -> Self::I { _mm512_srl_epi32(a, _mm_cvtsi32_si128(N)) }
+        fn i_lookup(table: &[u8; 16], a: Self::I) -> Self::I {
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), a)
+        }
+        fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I { _mm512_dpwssd_epi32(c, a, b) }
+
+        fn scale_u8(a: Self::I) -> Self::I { _mm512_and_si512(a, _mm512_set1_epi32(255)) }
+        fn scale_i8(a: Self::I) -> Self::I { _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(a)) }
+
+        fn x_broadcast(p: *const u8) -> Self::X { Self::i_broadcast(p) }
+        fn codes(a: Self::I, _offset: u8) -> Self::Codes { a }
+        fn sum_zero() -> Self::Sum { _mm512_setzero_si512() }
+        fn sum_start(p: *const u8) -> Self::Sum { Self::i_broadcast(p) }
+        fn sum_at(p: *const u8) -> Self::Sum { Self::i_broadcast(p) }
+        fn sum_start_eighth(p: *const u8) -> Self::Sum { _mm512_srai_epi32::<3>(Self::i_broadcast(p)) }
+        fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum { _mm512_dpbusd_epi32(sum, codes, x) }
+        fn sum_total(sum: Self::Sum) -> Self::I { sum }
+        fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I {
+            _mm512_add_epi32(a, _mm512_mullo_epi32(sum, scale))
+        }
+
+        fn wide(a: Self::I) -> Self::Wide { a }
+        fn wide_start(p: *const u8) -> Self::I { Self::i_broadcast(p) }
+        fn wide_start_of_two(p: *const u8, gap: usize) -> Self::I {
+            _mm512_slli_epi32::<2>(_mm512_add_epi32(Self::i_broadcast(p), Self::i_broadcast(p.add(gap))))
+        }
+        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::X) -> Self::I { _mm512_dpbusd_epi32(sum, codes, x) }
+        fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
+            _mm512_add_epi32(a, _mm512_mullo_epi32(sum, scale))
+        }
+    }
+}

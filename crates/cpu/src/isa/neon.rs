@@ -1,0 +1,171 @@
+//! NEON with dot products: a virtual vector is four registers; codes are made signed, so sums start at zero.
+
+use super::{LANES, Op, Simd, simd_functions};
+use std::arch::aarch64::*;
+use std::arch::asm;
+use std::array::from_fn;
+
+/// The NEON machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Neon;
+
+type Four<T> = [T; 4];
+
+/// Applies an intrinsic to all four quarters.
+macro_rules! all {
+    ($f:expr; $($arg:expr),+) => { [$f($($arg[0]),+), $f($($arg[1]),+), $f($($arg[2]),+), $f($($arg[3]),+)] };
+}
+
+/// `sdot`, whose intrinsic is not stable yet.
+///
+/// # Safety
+/// The processor has the dot-product instructions.
+#[inline(always)]
+unsafe fn sdot(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    // SAFETY: works on its operands alone; the processor has the instruction.
+    unsafe {
+        asm!(
+            ".arch_extension dotprod",
+            "sdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+            sum = inout(vreg) sum, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
+/// Four f16 at `p` as f32; the intrinsic is not stable yet.
+///
+/// # Safety
+/// Eight bytes at `p` can be read.
+#[inline(always)]
+unsafe fn load_f16(p: *const u8) -> float32x4_t {
+    let out: float32x4_t;
+    // SAFETY: the caller vouches for `p`; the conversion is part of NEON.
+    unsafe {
+        let halves = vld1_u16(p.cast());
+        asm!(
+            "fcvtl {out:v}.4s, {halves:v}.4h",
+            out = out(vreg) out, halves = in(vreg) halves,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    out
+}
+
+impl Simd for Neon {
+    type F = Four<float32x4_t>;
+    type I = Four<int32x4_t>;
+    type X = int8x16_t;
+    type Sum = Four<int32x4_t>;
+    type Codes = Four<int8x16_t>;
+    type Wide = Four<int8x16_t>;
+
+    const TOKENS: usize = 4;
+    const PAIRS: bool = false;
+
+    #[inline]
+    unsafe fn enter<O: Op>(op: O) -> O::Output {
+        #[target_feature(enable = "neon,dotprod")]
+        unsafe fn with_features<O: Op>(op: O) -> O::Output {
+            // SAFETY: the features of this function are those of `Neon`.
+            unsafe { op.call::<Neon>() }
+        }
+        // SAFETY: the caller knows that the processor has them.
+        unsafe { with_features(op) }
+    }
+
+    simd_functions! {
+        fn f_zero() -> Self::F { [vdupq_n_f32(0.0); 4] }
+        fn f_load(p: *const f32) -> Self::F { from_fn(|i| vld1q_f32(p.add(4 * i))) }
+        fn f_store(p: *mut f32, a: Self::F) { for i in 0..4 { vst1q_f32(p.add(4 * i), a[i]) } }
+        fn f_broadcast(p: *const u8) -> Self::F { [vdupq_n_f32(p.cast::<f32>().read_unaligned()); 4] }
+        fn f_load_f16(p: *const u8) -> Self::F { from_fn(|i| load_f16(p.add(8 * i))) }
+        fn f_load_bf16(p: *const u8) -> Self::F {
+            from_fn(|i| vreinterpretq_f32_u32(vshll_n_u16::<16>(vld1_u16(p.add(8 * i).cast()))))
+        }
+        fn f_from_i32(a: Self::I) -> Self::F { all!(vcvtq_f32_s32; a) }
+        fn f_from_bits(a: Self::I) -> Self::F { all!(vreinterpretq_f32_s32; a) }
+        fn f_add(a: Self::F, b: Self::F) -> Self::F { all!(vaddq_f32; a, b) }
+        fn f_mul(a: Self::F, b: Self::F) -> Self::F { all!(vmulq_f32; a, b) }
+        fn f_fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { all!(vfmaq_f32; c, a, b) }
+        fn f_fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { all!(vfmsq_f32; c, a, b) }
+        fn f_round(a: Self::F) -> Self::I { all!(vcvtnq_s32_f32; a) }
+        fn f_bits(a: Self::F) -> Self::I { all!(vreinterpretq_s32_f32; a) }
+
+        fn i_zero() -> Self::I { [vdupq_n_s32(0); 4] }
+        fn i_splat(a: i32) -> Self::I { [vdupq_n_s32(a); 4] }
+        fn i_load(p: *const u8) -> Self::I { from_fn(|i| vreinterpretq_s32_u8(vld1q_u8(p.add(16 * i)))) }
+        fn i_load_u8(p: *const u8) -> Self::I {
+            let bytes = vld1q_u8(p);
+            let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
+            let words = [
+                vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low), vmovl_u16(vget_low_u16(high)), vmovl_high_u16(high),
+            ];
+            all!(vreinterpretq_s32_u32; words)
+        }
+        fn i_load_u16(p: *const u8) -> Self::I {
+            from_fn(|i| vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p.add(8 * i).cast()))))
+        }
+        fn i_broadcast(p: *const u8) -> Self::I { [vdupq_n_s32(p.cast::<i32>().read_unaligned()); 4] }
+        fn i_add(a: Self::I, b: Self::I) -> Self::I { all!(vaddq_s32; a, b) }
+        fn i_sub(a: Self::I, b: Self::I) -> Self::I { all!(vsubq_s32; a, b) }
+        fn i_max(a: Self::I, b: Self::I) -> Self::I { all!(vmaxq_s32; a, b) }
+        fn i_largest(a: Self::I) -> i32 { vmaxvq_s32(vmaxq_s32(vmaxq_s32(a[0], a[1]), vmaxq_s32(a[2], a[3]))) }
+        fn i_to_i8(a: Self::I) -> [i8; LANES] {
+            let low = vmovn_high_s32(vmovn_s32(a[0]), a[1]);
+            let high = vmovn_high_s32(vmovn_s32(a[2]), a[3]);
+            let mut out = [0; LANES];
+            vst1q_s8(out.as_mut_ptr(), vmovn_high_s16(vmovn_s16(low), high));
+            out
+        }
+        fn i_add_bytes(a: Self::I, b: Self::I) -> Self::I {
+            from_fn(|i| {
+                vreinterpretq_s32_u8(vaddq_u8(vreinterpretq_u8_s32(a[i]), vreinterpretq_u8_s32(b[i])))
+            })
+        }
+        fn i_and(a: Self::I, b: Self::I) -> Self::I { all!(vandq_s32; a, b) }
+        fn i_or(a: Self::I, b: Self::I) -> Self::I { all!(vorrq_s32; a, b) }
+        fn i_shl<const N: i32>(a: Self::I) -> Self::I {
+            let n = [vdupq_n_s32(N); 4];
+            all!(vshlq_s32; a, n)
+        }
+        fn i_shr<const N: i32>(a: Self::I) -> Self::I {
+            from_fn(|i| vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a[i]), vdupq_n_s32(-N))))
+        }
+        fn i_lookup(table: &[u8; 16], a: Self::I) -> Self::I {
+            let table = vld1q_u8(table.as_ptr());
+            from_fn(|i| vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(a[i]))))
+        }
+        fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I {
+            from_fn(|i| {
+                let (a, b) = (vreinterpretq_s16_s32(a[i]), vreinterpretq_s16_s32(b[i]));
+                let low = vmull_s16(vget_low_s16(a), vget_low_s16(b));
+                vaddq_s32(c[i], vpaddq_s32(low, vmull_high_s16(a, b)))
+            })
+        }
+
+        fn scale_u8(a: Self::I) -> Self::I { Self::i_and(a, Self::i_splat(255)) }
+        fn scale_i8(a: Self::I) -> Self::I { from_fn(|i| vshrq_n_s32::<24>(vshlq_n_s32::<24>(a[i]))) }
+
+        fn x_broadcast(p: *const u8) -> Self::X { vreinterpretq_s8_s32(vdupq_n_s32(p.cast::<i32>().read_unaligned())) }
+        fn codes(a: Self::I, offset: u8) -> Self::Codes {
+            from_fn(|i| vsubq_s8(vreinterpretq_s8_s32(a[i]), vdupq_n_s8(offset as i8)))
+        }
+        fn sum_zero() -> Self::Sum { Self::i_zero() }
+        fn sum_start(_p: *const u8) -> Self::Sum { Self::i_zero() }
+        fn sum_at(p: *const u8) -> Self::Sum { Self::i_broadcast(p) }
+        fn sum_start_eighth(_p: *const u8) -> Self::Sum { Self::i_zero() }
+        fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum { from_fn(|i| sdot(sum[i], codes[i], x)) }
+        fn sum_total(sum: Self::Sum) -> Self::I { sum }
+        fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I { all!(vmlaq_s32; a, sum, scale) }
+
+        fn wide(a: Self::I) -> Self::Wide {
+            from_fn(|i| vreinterpretq_s8_u8(veorq_u8(vreinterpretq_u8_s32(a[i]), vdupq_n_u8(0x80))))
+        }
+        fn wide_start(_p: *const u8) -> Self::I { Self::i_zero() }
+        fn wide_start_of_two(_p: *const u8, _gap: usize) -> Self::I { Self::i_zero() }
+        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::X) -> Self::I { from_fn(|i| sdot(sum[i], codes[i], x)) }
+        fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I { all!(vmlaq_s32; a, sum, scale) }
+    }
+}

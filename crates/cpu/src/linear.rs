@@ -1,0 +1,190 @@
+//! Products of weight matrices with activations: `out[token][row] = sum over columns of w[row][col] * x[token][col]`.
+//!
+//! The bits of a result depend on its row and its token alone: not on the other tokens, the split over threads,
+//! the tile shape or the instruction set. Integer sums inside a block are exact; each block then adds to its row's
+//! lane with one or two f32 multiply-adds, blocks upwards. No sum crosses lanes or threads.
+
+// Kernels index several arrays of registers by token at once.
+#![allow(clippy::needless_range_loop)]
+
+mod float;
+mod kquants;
+mod legacy;
+mod tile;
+
+use crate::CpuError;
+use crate::act::Activations;
+use crate::isa::LANES;
+use crate::pack::PackedMatrix;
+use crate::pool::{Chunks, Pool};
+use std::marker::PhantomData;
+use std::ops::Range;
+use tile::{TileArgs, TileSet, tiles};
+
+/// Activations that stay in the second-level cache while row groups pass by, in bytes.
+const RESIDENT: usize = 256 << 10;
+/// Weight bytes, times the tokens, that are worth another thread: some microseconds of work.
+const WORTH_A_THREAD: usize = 64 << 10;
+
+/// One product: a matrix and where its results go.
+pub struct Linear<'a> {
+    /// Weights `[rows, cols]`.
+    pub weights: &'a PackedMatrix,
+    /// Results: token `t`, row `r` at `t * stride + r`.
+    pub out: &'a mut [f32],
+    /// Distance of tokens in `out`, in elements; at least the rows.
+    pub stride: usize,
+}
+
+struct Job<'a> {
+    weights: &'a PackedMatrix,
+    tiles: TileSet,
+    out: *mut f32,
+    stride: usize,
+    groups_per_chunk: usize,
+    chunks: usize,
+}
+
+/// Products of several matrices with the same activations, cut into chunks that any number of threads can take.
+pub struct LinearSet<'a> {
+    acts: &'a Activations,
+    jobs: Vec<Job<'a>>,
+    chunks: Chunks,
+    bytes: usize,
+    _out: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: the pointers in the jobs are to results borrowed for 'a, and each chunk, taken once, writes its own rows.
+unsafe impl Send for LinearSet<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for LinearSet<'_> {}
+
+impl<'a> LinearSet<'a> {
+    /// Checks the shapes and cuts the work for `workers` threads, by bytes of weights.
+    ///
+    /// # Errors
+    /// [`CpuError::Length`] where columns, the form of the activations or the size of a result do not fit.
+    pub fn new(
+        acts: &'a Activations,
+        jobs: impl IntoIterator<Item = Linear<'a>>,
+        workers: usize,
+    ) -> Result<LinearSet<'a>, CpuError> {
+        let mut jobs = jobs.into_iter().map(|job| Job::new(acts, job)).collect::<Result<Vec<_>, _>>()?;
+        let bytes: usize = jobs.iter().map(|job| job.weights.bytes()).sum();
+        // A few chunks for each worker, since a worker may start late or lose its core.
+        let per_worker = if workers == 1 {
+            1
+        } else if acts.tokens() < 8 {
+            4
+        } else {
+            8
+        };
+        let chunk = (bytes / (workers * per_worker)).max(WORTH_A_THREAD / acts.tokens().max(1));
+        for job in &mut jobs {
+            let groups = job.weights.groups();
+            job.groups_per_chunk = (chunk / job.weights.group_bytes().max(1)).clamp(1, groups.max(1));
+            job.chunks = groups.div_ceil(job.groups_per_chunk);
+        }
+        let chunks = Chunks::new(jobs.iter().map(|job| job.chunks).sum(), 1);
+        Ok(LinearSet { acts, jobs, chunks, bytes, _out: PhantomData })
+    }
+
+    /// Whether a second thread would cost more than it saves.
+    pub fn is_small(&self) -> bool {
+        self.bytes.saturating_mul(self.acts.tokens()) < 2 * WORTH_A_THREAD
+    }
+
+    /// Works on chunks until none is left; each thread of a parallel region calls it once.
+    pub fn work(&self) {
+        while let Some(range) = self.chunks.take() {
+            let mut chunk = range.start;
+            for job in &self.jobs {
+                if chunk < job.chunks {
+                    let first = chunk * job.groups_per_chunk;
+                    let groups = first..job.weights.groups().min(first + job.groups_per_chunk);
+                    // SAFETY: `Job::new` has checked the shapes, and this chunk's rows are nobody else's.
+                    unsafe { job.run(self.acts, groups) };
+                    break;
+                }
+                chunk -= job.chunks;
+            }
+        }
+    }
+}
+
+/// Computes several products with the same activations on the pool, in one parallel region.
+///
+/// # Errors
+/// As [`LinearSet::new`].
+pub fn linear<'a>(
+    pool: &Pool,
+    acts: &'a Activations,
+    jobs: impl IntoIterator<Item = Linear<'a>>,
+) -> Result<(), CpuError> {
+    let set = LinearSet::new(acts, jobs, pool.workers())?;
+    if set.is_small() {
+        set.work();
+    } else {
+        pool.run(&|_| set.work());
+    }
+    Ok(())
+}
+
+impl<'a> Job<'a> {
+    fn new(acts: &Activations, job: Linear<'a>) -> Result<Job<'a>, CpuError> {
+        let Linear { weights, out, stride } = job;
+        let expect = |what, expected: usize, found: usize| {
+            if expected == found { Ok(()) } else { Err(CpuError::Length { what, expected, found }) }
+        };
+        expect("columns of activations", weights.cols(), acts.cols())?;
+        expect("elements in a block of activations", weights.form().block(), acts.form().block())?;
+        if acts.tokens() > 0 {
+            if stride < weights.rows() {
+                return Err(CpuError::Length {
+                    what: "stride of results",
+                    expected: weights.rows(),
+                    found: stride,
+                });
+            }
+            let needed = (acts.tokens() - 1).checked_mul(stride).and_then(|n| n.checked_add(weights.rows()));
+            if needed.is_none_or(|n| n > out.len()) {
+                let expected = needed.unwrap_or(usize::MAX);
+                return Err(CpuError::Length { what: "elements of results", expected, found: out.len() });
+            }
+        }
+        if !weights.is_packed() {
+            return Err(CpuError::NoKernel { ty: weights.ty() });
+        }
+        let tiles = tiles(acts.isa(), weights.ty());
+        Ok(Job { weights, tiles, out: out.as_mut_ptr(), stride, groups_per_chunk: 1, chunks: 0 })
+    }
+
+    /// Computes the rows of `groups` for all tokens.
+    ///
+    /// # Safety
+    /// Shapes are as `new` checks them; no other thread writes these rows of the results.
+    unsafe fn run(&self, acts: &Activations, groups: Range<usize>) {
+        // Blocks of tokens that stay in the cache, in whole tiles.
+        let block = (RESIDENT / acts.token_bytes().max(1)).next_multiple_of(acts.tile_tokens());
+        for first in (0..acts.tokens()).step_by(block.max(acts.tile_tokens())) {
+            for group in groups.clone() {
+                let w = self.weights.group(group).as_ptr();
+                for tile in acts.tiles(first).take_while(|tile| tile.first < first + block) {
+                    let args = TileArgs {
+                        w,
+                        a: acts.tile_bytes(tile).as_ptr(),
+                        cols: self.weights.cols(),
+                        init: std::ptr::null(),
+                        // SAFETY: the results have room for all tokens and rows.
+                        out: unsafe { self.out.add(tile.first * self.stride + group * LANES) },
+                        stride: self.stride,
+                        rows: (self.weights.rows() - group * LANES).min(LANES),
+                    };
+                    // SAFETY: `args` describes a group of this type and a tile of this size, and the instruction
+                    // set of the activations was checked when they were made.
+                    unsafe { self.tiles[tile.tokens.ilog2() as usize](&args) };
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! Types with blocks of 256: sub-blocks with integer scales, all exact in i32, then one f32 step for a block (two
+//! with minimums). The largest sum, of Q6_K, is 256 * 32 * 127 * 128, below 2^31.
+
+use super::legacy::{IQ4_VALUES, fives, nibbles};
+use super::tile::Format;
+use crate::act::{ActForm, field};
+use crate::isa::{LANES, Simd};
+
+const HALF: usize = 2 * LANES;
+const ACT_BLOCK: usize = ActForm::Int256.block_bytes();
+
+/// Adds `sums * d(weights) * d(activations)` to `acc`.
+#[inline(always)]
+unsafe fn finish<S: Simd, const T: usize>(d: S::F, a: *const u8, sums: &[S::I; T], acc: &mut [S::F; T]) {
+    for t in 0..T {
+        // SAFETY: `a` is the block's activations.
+        unsafe {
+            let scale = S::f_mul(d, S::f_broadcast(a.add(field::D256 * T + 4 * t)));
+            acc[t] = S::f_fma(S::f_from_i32(sums[t]), scale, acc[t]);
+        }
+    }
+}
+
+/// Subtracts `sums * dmin(weights) * d(activations)` from `acc`.
+#[inline(always)]
+unsafe fn finish_min<S: Simd, const T: usize>(
+    dmin: S::F,
+    a: *const u8,
+    sums: &[S::I; T],
+    acc: &mut [S::F; T],
+) {
+    for t in 0..T {
+        // SAFETY: `a` is the block's activations.
+        unsafe {
+            let scale = S::f_mul(dmin, S::f_broadcast(a.add(field::D256 * T + 4 * t)));
+            acc[t] = S::f_fnma(S::f_from_i32(sums[t]), scale, acc[t]);
+        }
+    }
+}
+
+/// Multiplies code vector `at` of the block, one of 64, with the activations.
+#[inline(always)]
+unsafe fn dot<S: Simd, const T: usize>(sums: &mut [S::Sum; T], codes: S::Codes, a: *const u8, at: usize) {
+    for t in 0..T {
+        // SAFETY: `a` is the block's activations.
+        unsafe { sums[t] = S::dot(sums[t], codes, S::x_broadcast(a.add((at * T + t) * 4))) }
+    }
+}
+
+#[inline(always)]
+unsafe fn add_scaled<S: Simd, const T: usize>(totals: &mut [S::I; T], sums: &[S::Sum; T], scale: S::I) {
+    for t in 0..T {
+        // SAFETY: the processor has `S`.
+        unsafe { totals[t] = S::add_scaled(totals[t], sums[t], scale) }
+    }
+}
+
+/// Q4_K, and with high bits Q5_K.
+///
+/// Sums of 32 codes of 4 bits reach 30480 in each half of a pair; of 5 bits only 16 codes fit, with 31496.
+pub(super) struct FourK<const HIGH: bool>;
+
+impl<const HIGH: bool> FourK<HIGH> {
+    const BYTES: usize = if HIGH { 176 } else { 144 };
+
+    /// Six-bit scales (`at` 0) or minimums (`at` 1) of the sub-blocks `4 * half..`, one in each byte.
+    #[inline(always)]
+    unsafe fn factors<S: Simd>(w: *const u8, at: usize, half: usize) -> S::I {
+        // SAFETY: the 12 bytes lie behind the two f16.
+        unsafe {
+            let first = S::i_load(w.add(64 + 64 * at));
+            if half == 0 {
+                return S::i_and(first, S::i_splat(0x3f3f_3f3f));
+            }
+            let last = S::i_load(w.add(64 + 128));
+            let last = if at == 0 { last } else { S::i_shr::<4>(last) };
+            let low = S::i_and(last, S::i_splat(0x0f0f_0f0f));
+            S::i_or(low, S::i_and(S::i_shr::<2>(first), S::i_splat(0x3030_3030)))
+        }
+    }
+
+    /// Minimums times the activations' sums of 32; both are paired 0|2 1|3 4|6 5|7.
+    #[inline(always)]
+    unsafe fn min_sums<S: Simd, const T: usize>(w: *const u8, a: *const u8) -> [S::I; T] {
+        // SAFETY: the caller passes a block and its activations.
+        unsafe {
+            let mask = S::i_splat(0x00ff_00ff);
+            let (low, high) = (Self::factors::<S>(w, 1, 0), Self::factors::<S>(w, 1, 1));
+            let pairs = [
+                S::i_and(low, mask),
+                S::i_and(S::i_shr::<8>(low), mask),
+                S::i_and(high, mask),
+                S::i_and(S::i_shr::<8>(high), mask),
+            ];
+            let mut sums = [S::i_zero(); T];
+            for t in 0..T {
+                for p in 0..4 {
+                    let x = S::i_broadcast(a.add(field::PAIRS256 * T + (p * T + t) * 4));
+                    sums[t] = S::i_madd_i16(pairs[p], x, sums[t]);
+                }
+            }
+            sums
+        }
+    }
+}
+
+impl<const HIGH: bool> Format for FourK<HIGH> {
+    #[inline(always)]
+    unsafe fn row_group<S: Simd, const T: usize>(
+        w: *const u8,
+        a: *const u8,
+        cols: usize,
+        acc: &mut [S::F; T],
+    ) {
+        let run = if HIGH { 320 } else { 256 };
+        for b in 0..cols / 256 {
+            // SAFETY: block `b` of the group and of the tile.
+            unsafe {
+                let (w, a) = (w.add(b * Self::BYTES * LANES), a.add(b * ACT_BLOCK * T));
+                let mut totals = [S::i_zero(); T];
+                for half in 0..2 {
+                    let mut factors = Self::factors::<S>(w, 0, half);
+                    for j in 4 * half..4 * half + 4 {
+                        let q = w.add(256 + run * j);
+                        let scale = S::scale_u8(factors);
+                        factors = S::i_shr::<8>(factors);
+                        let mut high = if HIGH { S::i_load(q) } else { S::i_zero() };
+                        let mut sums = [S::sum_zero(); T];
+                        for v in 0..4 {
+                            let (low, top) =
+                                if HIGH { fives::<S>(q.add(64), v, &mut high) } else { nibbles::<S>(q, v) };
+                            dot::<S, T>(&mut sums, S::codes(low, 0), a, 8 * j + v);
+                            dot::<S, T>(&mut sums, S::codes(top, 0), a, 8 * j + 4 + v);
+                            if HIGH && S::PAIRS && v == 1 {
+                                add_scaled::<S, T>(&mut totals, &sums, scale);
+                                sums = [S::sum_zero(); T];
+                            }
+                        }
+                        add_scaled::<S, T>(&mut totals, &sums, scale);
+                    }
+                }
+                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+                finish_min::<S, T>(S::f_load_f16(w.add(HALF)), a, &Self::min_sums::<S, T>(w, a), acc);
+            }
+        }
+    }
+}
+
+/// Pair vector bits of part `PART`, in place: the two lowest bits of each byte.
+#[inline(always)]
+unsafe fn pairs<S: Simd, const PART: usize>(w: *const u8, v: usize) -> S::I {
+    // SAFETY: the caller has four vectors at `w`.
+    unsafe {
+        let all = S::i_load(w.add(64 * v));
+        let shifted = match PART {
+            0 => all,
+            1 => S::i_shr::<2>(all),
+            2 => S::i_shr::<4>(all),
+            _ => S::i_shr::<6>(all),
+        };
+        S::i_and(shifted, S::i_splat(0x0303_0303))
+    }
+}
+
+/// Start values of the sums of part `part`, 16 elements, for offset 32.
+#[inline(always)]
+unsafe fn starts<S: Simd, const T: usize>(a: *const u8, part: usize) -> [S::Sum; T] {
+    // SAFETY: the caller passes a block's activations; there are 16 parts.
+    unsafe {
+        let mut sums = [S::sum_zero(); T];
+        for t in 0..T {
+            sums[t] = S::sum_start(a.add(field::STARTS256 * T + (part * T + t) * 4));
+        }
+        sums
+    }
+}
+
+/// Q6_K: with offset 32 a sum of 16 codes ends within 16 * 32 * 127 / 2 = 32512 in each half of a pair.
+pub(super) struct Q6K;
+
+impl Q6K {
+    /// Part `PART` of run `g`, whose scales lie at `run`.
+    #[inline(always)]
+    unsafe fn part<S: Simd, const T: usize, const PART: usize>(
+        run: *const u8,
+        a: *const u8,
+        g: usize,
+        scale: S::I,
+        totals: &mut [S::I; T],
+    ) {
+        // SAFETY: the caller passes a run of the block and the block's activations.
+        unsafe {
+            let mut sums = starts::<S, T>(a, 4 * g + PART);
+            for v in 0..4 {
+                let both = S::i_load(run.add(if PART.is_multiple_of(2) { 64 } else { 576 } + 64 * v));
+                let low = if PART < 2 { both } else { S::i_shr::<4>(both) };
+                let low = S::i_and(low, S::i_splat(0x0f0f_0f0f));
+                let high = S::i_load(run.add(320 + 64 * v));
+                let high = match PART {
+                    0 => S::i_shl::<4>(high),
+                    1 => S::i_shl::<2>(high),
+                    2 => high,
+                    _ => S::i_shr::<2>(high),
+                };
+                let codes = S::i_or(low, S::i_and(high, S::i_splat(0x3030_3030)));
+                dot::<S, T>(&mut sums, S::codes(codes, 32), a, 16 * g + 4 * PART + v);
+            }
+            add_scaled::<S, T>(totals, &sums, scale);
+        }
+    }
+}
+
+impl Format for Q6K {
+    #[inline(always)]
+    unsafe fn row_group<S: Simd, const T: usize>(
+        w: *const u8,
+        a: *const u8,
+        cols: usize,
+        acc: &mut [S::F; T],
+    ) {
+        for b in 0..cols / 256 {
+            // SAFETY: block `b` of the group and of the tile.
+            unsafe {
+                let (w, a) = (w.add(b * 210 * LANES), a.add(b * ACT_BLOCK * T));
+                let mut totals = [S::i_zero(); T];
+                for g in 0..4 {
+                    let run = w.add(HALF + 832 * g);
+                    let scales = S::i_load(run);
+                    Self::part::<S, T, 0>(run, a, g, S::scale_i8(scales), &mut totals);
+                    Self::part::<S, T, 1>(run, a, g, S::scale_i8(S::i_shr::<8>(scales)), &mut totals);
+                    Self::part::<S, T, 2>(run, a, g, S::scale_i8(S::i_shr::<16>(scales)), &mut totals);
+                    Self::part::<S, T, 3>(run, a, g, S::scale_i8(S::i_shr::<24>(scales)), &mut totals);
+                }
+                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+            }
+        }
+    }
+}
+
+/// Q2_K: codes of two bits, and minimums for each 16 elements.
+pub(super) struct Q2K;
+
+impl Q2K {
+    /// Part `PART` of run `g`; `bytes` has its scale in the low and its minimum in the high nibble.
+    ///
+    /// The sums of 16 activations are the start values for offset 32, so the minimums' total is -32 times too
+    /// large: an exact integer, at most 256 * 15 * 32 * 127, below 2^31.
+    #[inline(always)]
+    unsafe fn part<S: Simd, const T: usize, const PART: usize>(
+        run: *const u8,
+        a: *const u8,
+        g: usize,
+        bytes: S::I,
+        totals: &mut [S::I; T],
+        mins: &mut [S::I; T],
+    ) {
+        // SAFETY: the caller passes a run of the block and the block's activations.
+        unsafe {
+            let mask = S::i_splat(15);
+            let mut sums = [S::sum_zero(); T];
+            for v in 0..4 {
+                let codes = S::codes(pairs::<S, PART>(run.add(64), v), 0);
+                dot::<S, T>(&mut sums, codes, a, 16 * g + 4 * PART + v);
+            }
+            add_scaled::<S, T>(totals, &sums, S::scale_u8(S::i_and(bytes, mask)));
+            let min = S::i_and(S::i_shr::<4>(bytes), mask);
+            for t in 0..T {
+                let x = S::sum_at(a.add(field::STARTS256 * T + ((4 * g + PART) * T + t) * 4));
+                mins[t] = S::add_scaled(mins[t], x, S::scale_u8(min));
+            }
+        }
+    }
+}
+
+impl Format for Q2K {
+    #[inline(always)]
+    unsafe fn row_group<S: Simd, const T: usize>(
+        w: *const u8,
+        a: *const u8,
+        cols: usize,
+        acc: &mut [S::F; T],
+    ) {
+        for b in 0..cols / 256 {
+            // SAFETY: block `b` of the group and of the tile.
+            unsafe {
+                let (w, a) = (w.add(b * 84 * LANES), a.add(b * ACT_BLOCK * T));
+                let (mut totals, mut mins) = ([S::i_zero(); T], [S::i_zero(); T]);
+                for g in 0..4 {
+                    let run = w.add(2 * HALF + 320 * g);
+                    let bytes = S::i_load(run);
+                    Self::part::<S, T, 0>(run, a, g, bytes, &mut totals, &mut mins);
+                    Self::part::<S, T, 1>(run, a, g, S::i_shr::<8>(bytes), &mut totals, &mut mins);
+                    Self::part::<S, T, 2>(run, a, g, S::i_shr::<16>(bytes), &mut totals, &mut mins);
+                    Self::part::<S, T, 3>(run, a, g, S::i_shr::<24>(bytes), &mut totals, &mut mins);
+                }
+                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+                // Minus the minimums is plus a 32nd of `mins`; scaling by a power of two is exact for every f16.
+                let dmin =
+                    S::f_mul(S::f_load_f16(w.add(HALF)), S::f_from_bits(S::i_splat(0xbd00_0000u32 as i32)));
+                finish_min::<S, T>(dmin, a, &mins, acc);
+            }
+        }
+    }
+}
+
+/// Q3_K: codes of three bits with offset 4.
+pub(super) struct Q3K;
+
+impl Q3K {
+    /// Part `PART` of run `g`; `high` holds the high bits of the parts 0 and 1, or 2 and 3.
+    #[inline(always)]
+    unsafe fn part<S: Simd, const T: usize, const PART: usize>(
+        run: *const u8,
+        a: *const u8,
+        g: usize,
+        high: S::I,
+        scale: S::I,
+        totals: &mut [S::I; T],
+    ) {
+        // SAFETY: the caller passes a run of the block and the block's activations.
+        unsafe {
+            let mut sums = [S::sum_zero(); T];
+            for t in 0..T {
+                sums[t] = S::sum_start_eighth(a.add(field::STARTS256 * T + ((4 * g + PART) * T + t) * 4));
+            }
+            // Bits 0..4 or 4..8 of each byte, one vector after the other at bit 2.
+            let mut high = if PART.is_multiple_of(2) { S::i_shl::<2>(high) } else { S::i_shr::<2>(high) };
+            for v in 0..4 {
+                let low = pairs::<S, PART>(run.add(128), v);
+                let codes = S::i_or(low, S::i_and(high, S::i_splat(0x0404_0404)));
+                high = S::i_shr::<1>(high);
+                dot::<S, T>(&mut sums, S::codes(codes, 4), a, 16 * g + 4 * PART + v);
+            }
+            add_scaled::<S, T>(totals, &sums, scale);
+        }
+    }
+
+    /// Scales of run `g`, one in each byte: low nibbles in the first eight bytes, high pairs in the last four.
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(w: *const u8, g: usize) -> S::I {
+        // SAFETY: the caller passes a block.
+        unsafe {
+            let (mut low, high) = (S::i_load(w.add(HALF + 64 * (g % 2))), S::i_load(w.add(HALF + 128)));
+            if g >= 2 {
+                low = S::i_shr::<4>(low);
+            }
+            let high = match g {
+                0 => S::i_shl::<4>(high),
+                1 => S::i_shl::<2>(high),
+                2 => high,
+                _ => S::i_shr::<2>(high),
+            };
+            let low = S::i_and(low, S::i_splat(0x0f0f_0f0f));
+            let scales = S::i_or(low, S::i_and(high, S::i_splat(0x3030_3030)));
+            S::i_add_bytes(scales, S::i_splat(i32::from_le_bytes([224; 4])))
+        }
+    }
+}
+
+impl Format for Q3K {
+    #[inline(always)]
+    unsafe fn row_group<S: Simd, const T: usize>(
+        w: *const u8,
+        a: *const u8,
+        cols: usize,
+        acc: &mut [S::F; T],
+    ) {
+        for b in 0..cols / 256 {
+            // SAFETY: block `b` of the group and of the tile.
+            unsafe {
+                let (w, a) = (w.add(b * 110 * LANES), a.add(b * ACT_BLOCK * T));
+                let mut totals = [S::i_zero(); T];
+                for g in 0..4 {
+                    let run = w.add(HALF + 192 + 384 * g);
+                    let scales = Self::scales::<S>(w, g);
+                    let (first, second) = (S::i_load(run), S::i_load(run.add(64)));
+                    Self::part::<S, T, 0>(run, a, g, first, S::scale_i8(scales), &mut totals);
+                    Self::part::<S, T, 1>(run, a, g, first, S::scale_i8(S::i_shr::<8>(scales)), &mut totals);
+                    Self::part::<S, T, 2>(
+                        run,
+                        a,
+                        g,
+                        second,
+                        S::scale_i8(S::i_shr::<16>(scales)),
+                        &mut totals,
+                    );
+                    Self::part::<S, T, 3>(
+                        run,
+                        a,
+                        g,
+                        second,
+                        S::scale_i8(S::i_shr::<24>(scales)),
+                        &mut totals,
+                    );
+                }
+                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+            }
+        }
+    }
+}
+
+/// IQ4_XS: codes of eight bits from a table, six-bit scales for each 32 elements.
+pub(super) struct Iq4Xs;
+
+impl Iq4Xs {
+    /// Scales of the even and of the odd sub-blocks, one in each byte.
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(w: *const u8) -> [S::I; 2] {
+        // SAFETY: the caller passes a block.
+        unsafe {
+            let (low, high) = (S::i_load(w.add(2 * HALF)), S::i_load_u16(w.add(HALF)));
+            // Two bits for each sub-block: nibble `b` moves to byte `b`.
+            let high = S::i_and(S::i_or(high, S::i_shl::<8>(high)), S::i_splat(0x00ff_00ff));
+            let high = S::i_and(S::i_or(high, S::i_shl::<4>(high)), S::i_splat(0x0f0f_0f0f));
+            let (nibble, pair) = (S::i_splat(0x0f0f_0f0f), S::i_splat(0x3030_3030));
+            let offset = S::i_splat(i32::from_le_bytes([224; 4]));
+            let even = S::i_or(S::i_and(low, nibble), S::i_and(S::i_shl::<4>(high), pair));
+            let odd = S::i_or(S::i_and(S::i_shr::<4>(low), nibble), S::i_and(S::i_shl::<2>(high), pair));
+            [S::i_add_bytes(even, offset), S::i_add_bytes(odd, offset)]
+        }
+    }
+}
+
+impl Format for Iq4Xs {
+    #[inline(always)]
+    unsafe fn row_group<S: Simd, const T: usize>(
+        w: *const u8,
+        a: *const u8,
+        cols: usize,
+        acc: &mut [S::F; T],
+    ) {
+        for b in 0..cols / 256 {
+            // SAFETY: block `b` of the group and of the tile.
+            unsafe {
+                let (w, a) = (w.add(b * 136 * LANES), a.add(b * ACT_BLOCK * T));
+                let mut totals = [S::i_zero(); T];
+                let [mut even, mut odd] = Self::scales::<S>(w);
+                for j in 0..8 {
+                    let q = w.add(128 + 256 * j);
+                    let mut sums = [S::i_zero(); T];
+                    for t in 0..T {
+                        sums[t] =
+                            S::wide_start_of_two(a.add(field::STARTS256 * T + (2 * j * T + t) * 4), 4 * T);
+                    }
+                    for v in 0..4 {
+                        let (low, top) = nibbles::<S>(q, v);
+                        let low = S::wide(S::i_lookup(&IQ4_VALUES, low));
+                        let top = S::wide(S::i_lookup(&IQ4_VALUES, top));
+                        for t in 0..T {
+                            let x = |v: usize| S::x_broadcast(a.add(((8 * j + v) * T + t) * 4));
+                            sums[t] = S::dot_wide(sums[t], low, x(v));
+                            sums[t] = S::dot_wide(sums[t], top, x(v + 4));
+                        }
+                    }
+                    let scale = S::scale_i8(even);
+                    (even, odd) = (odd, S::i_shr::<8>(even));
+                    for t in 0..T {
+                        totals[t] = S::add_scaled_wide(totals[t], sums[t], scale);
+                    }
+                }
+                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Types with blocks of 32: an exact integer sum for each block, then one f32 step (two with a minimum).
+
+use super::tile::Format;
+use crate::act::{ActForm, field};
+use crate::isa::{LANES, Simd};
+use std::marker::PhantomData;
+
+/// What a type with blocks of 32 has of its own.
+pub(super) trait Block32 {
+    /// Bytes of a GGUF block.
+    const BYTES: usize;
+    /// Offset of the codes.
+    const OFFSET: u8;
+    /// Field of the activations with the start values for that offset.
+    const START: usize;
+    /// Whether a minimum follows the scale.
+    const MIN: bool = false;
+    /// Whether the sum of a whole block needs more than 16 bits.
+    const LONG: bool = false;
+
+    /// The scales of 16 rows.
+    ///
+    /// # Safety
+    /// As [`Format::row_group`]; `w` is a packed block.
+    #[inline(always)]
+    unsafe fn scale<S: Simd>(w: *const u8) -> S::F {
+        // SAFETY: the block starts with 16 f16.
+        unsafe { S::f_load_f16(w) }
+    }
+
+    /// High bits of the codes, where the type has any.
+    ///
+    /// # Safety
+    /// As [`scale`](Block32::scale).
+    #[inline(always)]
+    unsafe fn high<S: Simd>(_w: *const u8) -> S::I {
+        // SAFETY: the processor has `S`.
+        unsafe { S::i_zero() }
+    }
+
+    /// Two code vectors, given how many were read before, and their places among the eight.
+    ///
+    /// # Safety
+    /// As [`scale`](Block32::scale); `step` is below 4.
+    unsafe fn codes<S: Simd>(w: *const u8, step: usize, high: &mut S::I) -> [(usize, S::I); 2];
+}
+
+/// Nibble vector `step` at `w`, as its low and its high nibbles.
+#[inline(always)]
+pub(super) unsafe fn nibbles<S: Simd>(w: *const u8, step: usize) -> (S::I, S::I) {
+    // SAFETY: the caller has four vectors at `w`.
+    unsafe {
+        let (both, mask) = (S::i_load(w.add(64 * step)), S::i_splat(0x0f0f_0f0f));
+        (S::i_and(both, mask), S::i_and(S::i_shr::<4>(both), mask))
+    }
+}
+
+/// Nibble vector `step` at `w` with fifth bits from `high`, which moves on by one vector.
+#[inline(always)]
+pub(super) unsafe fn fives<S: Simd>(w: *const u8, step: usize, high: &mut S::I) -> (S::I, S::I) {
+    // SAFETY: the caller has four vectors at `w`.
+    unsafe {
+        let (low, top) = nibbles::<S>(w, step);
+        let mask = S::i_splat(0x1010_1010);
+        // Bits `step` and `4 + step` of each byte: for the vectors `step` and `4 + step`.
+        let (a, b) = (S::i_and(S::i_shl::<4>(*high), mask), S::i_and(*high, mask));
+        *high = S::i_shr::<1>(*high);
+        (S::i_or(low, a), S::i_or(top, b))
+    }
+}
+
+pub(super) struct Q8_0;
+impl Block32 for Q8_0 {
+    const BYTES: usize = 34;
+    const OFFSET: u8 = 128;
+    const START: usize = field::START128;
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(w: *const u8, step: usize, _: &mut S::I) -> [(usize, S::I); 2] {
+        // SAFETY: eight vectors follow the scales.
+        unsafe {
+            let w = w.add(2 * LANES + 128 * step);
+            [(2 * step, S::i_load(w)), (2 * step + 1, S::i_load(w.add(64)))]
+        }
+    }
+}
+
+/// Sums of 4-bit codes: 32 * 15 * 127 / 2 = 30480 in each half of a pair.
+macro_rules! nibble_type {
+    ($name:ident, $bytes:literal, offset $offset:literal $start:ident, min $min:literal, scales $scales:literal) => {
+        pub(super) struct $name;
+        impl Block32 for $name {
+            const BYTES: usize = $bytes;
+            const OFFSET: u8 = $offset;
+            const START: usize = field::$start;
+            const MIN: bool = $min;
+
+            #[inline(always)]
+            unsafe fn codes<S: Simd>(w: *const u8, step: usize, _: &mut S::I) -> [(usize, S::I); 2] {
+                // SAFETY: four nibble vectors follow the scales.
+                let (low, high) = unsafe { nibbles::<S>(w.add($scales * LANES), step) };
+                [(step, low), (step + 4, high)]
+            }
+        }
+    };
+}
+nibble_type!(Q4_0, 18, offset 8 START8, min false, scales 2);
+nibble_type!(Q4_1, 20, offset 0 START8, min true, scales 4);
+
+/// Sums of 5-bit codes: with offset 16 each half of a pair ends within 32 * 16 * 127 / 2 = 32512, whatever it
+/// wraps to on the way; without an offset it may reach 62992, so such a block is summed in two parts.
+macro_rules! five_type {
+    ($name:ident, $bytes:literal, offset $offset:literal, min $min:literal, scales $scales:literal) => {
+        pub(super) struct $name;
+        impl Block32 for $name {
+            const BYTES: usize = $bytes;
+            const OFFSET: u8 = $offset;
+            const START: usize = field::START16;
+            const MIN: bool = $min;
+            const LONG: bool = $offset == 0;
+
+            #[inline(always)]
+            unsafe fn high<S: Simd>(w: *const u8) -> S::I {
+                // SAFETY: the high bits follow the scales.
+                unsafe { S::i_load(w.add($scales * LANES)) }
+            }
+
+            #[inline(always)]
+            unsafe fn codes<S: Simd>(w: *const u8, step: usize, high: &mut S::I) -> [(usize, S::I); 2] {
+                // SAFETY: four nibble vectors follow the high bits.
+                let (low, top) = unsafe { fives::<S>(w.add(($scales + 4) * LANES), step, high) };
+                [(step, low), (step + 4, top)]
+            }
+        }
+    };
+}
+five_type!(Q5_0, 22, offset 16, min false, scales 2);
+five_type!(Q5_1, 24, offset 0, min true, scales 4);
+
+/// The values of IQ4_NL and IQ4_XS, plus 128.
+pub(super) const IQ4_VALUES: [u8; 16] =
+    [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+
+pub(super) struct Iq4Nl;
+impl Block32 for Iq4Nl {
+    const BYTES: usize = 18;
+    const OFFSET: u8 = 128;
+    const START: usize = field::START128;
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(w: *const u8, step: usize, _: &mut S::I) -> [(usize, S::I); 2] {
+        // SAFETY: four nibble vectors follow the scales.
+        unsafe {
+            let (low, high) = nibbles::<S>(w.add(2 * LANES), step);
+            [(step, S::i_lookup(&IQ4_VALUES, low)), (step + 4, S::i_lookup(&IQ4_VALUES, high))]
+        }
+    }
+}
+
+/// Twice the values of the 4-bit float E2M1, plus 16.
+const E2M1_VALUES: [u8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4];
+
+/// Sums end within 32 * 12 * 127 / 2 = 24384 in each half of a pair.
+pub(super) struct Mxfp4;
+impl Block32 for Mxfp4 {
+    const BYTES: usize = 17;
+    const OFFSET: u8 = 16;
+    const START: usize = field::START16;
+
+    /// 2^(e - 128), since the values are doubled: the product of two powers of two that are both normal numbers.
+    #[inline(always)]
+    unsafe fn scale<S: Simd>(w: *const u8) -> S::F {
+        // SAFETY: the block starts with 16 exponents.
+        unsafe {
+            let exponent = S::i_load_u8(w);
+            let half = S::i_shr::<1>(exponent);
+            let power = |e| S::f_from_bits(S::i_shl::<23>(S::i_add(e, S::i_splat(63))));
+            S::f_mul(power(half), power(S::i_sub(exponent, half)))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(w: *const u8, step: usize, _: &mut S::I) -> [(usize, S::I); 2] {
+        // SAFETY: four nibble vectors follow the exponents.
+        unsafe {
+            let (low, high) = nibbles::<S>(w.add(LANES), step);
+            [(step, S::i_lookup(&E2M1_VALUES, low)), (step + 4, S::i_lookup(&E2M1_VALUES, high))]
+        }
+    }
+}
+
+/// The kernel of a [`Block32`] type.
+pub(super) struct Legacy<B>(PhantomData<B>);
+
+impl<B: Block32> Format for Legacy<B> {
+    #[inline(always)]
+    unsafe fn row_group<S: Simd, const T: usize>(
+        w: *const u8,
+        a: *const u8,
+        cols: usize,
+        acc: &mut [S::F; T],
+    ) {
+        for b in 0..cols / 32 {
+            // SAFETY: block `b` of the group and of the tile.
+            unsafe {
+                let (w, a) = (w.add(b * B::BYTES * LANES), a.add(b * ActForm::Int32.block_bytes() * T));
+                let sums = if B::OFFSET == 128 {
+                    wide_sums::<S, B, T>(w, a)
+                } else if B::LONG && S::PAIRS {
+                    narrow_sums::<S, B, T, 2>(w, a)
+                } else {
+                    narrow_sums::<S, B, T, 1>(w, a)
+                };
+                let d = B::scale::<S>(w);
+                for t in 0..T {
+                    let scale = S::f_mul(d, S::f_broadcast(a.add(field::D32 * T + 4 * t)));
+                    acc[t] = S::f_fma(S::f_from_i32(sums[t]), scale, acc[t]);
+                }
+                if B::MIN {
+                    let m = S::f_load_f16(w.add(2 * LANES));
+                    for t in 0..T {
+                        acc[t] = S::f_fma(m, S::f_broadcast(a.add(field::S32 * T + 4 * t)), acc[t]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Sums of codes of at most six bits, in `PARTS` parts.
+#[inline(always)]
+unsafe fn narrow_sums<S: Simd, B: Block32, const T: usize, const PARTS: usize>(
+    w: *const u8,
+    a: *const u8,
+) -> [S::I; T] {
+    // SAFETY: the caller passes a packed block and its activations.
+    unsafe {
+        let mut high = B::high::<S>(w);
+        let mut totals = [S::i_zero(); T];
+        for part in 0..PARTS {
+            let mut sums = [S::sum_zero(); T];
+            if B::OFFSET != 0 {
+                for t in 0..T {
+                    sums[t] = S::sum_start(a.add(B::START * T + 4 * t));
+                }
+            }
+            for step in part * 4 / PARTS..(part + 1) * 4 / PARTS {
+                let pair = B::codes::<S>(w, step, &mut high);
+                for i in 0..2 {
+                    let (at, codes) = (pair[i].0, S::codes(pair[i].1, B::OFFSET));
+                    for t in 0..T {
+                        sums[t] = S::dot(sums[t], codes, S::x_broadcast(a.add((at * T + t) * 4)));
+                    }
+                }
+            }
+            for t in 0..T {
+                let total = S::sum_total(sums[t]);
+                totals[t] = if PARTS == 1 { total } else { S::i_add(totals[t], total) };
+            }
+        }
+        totals
+    }
+}
+
+/// Sums of codes of eight bits.
+#[inline(always)]
+unsafe fn wide_sums<S: Simd, B: Block32, const T: usize>(w: *const u8, a: *const u8) -> [S::I; T] {
+    // SAFETY: the caller passes a packed block and its activations.
+    unsafe {
+        let mut none = S::i_zero();
+        let mut sums = [S::i_zero(); T];
+        for t in 0..T {
+            sums[t] = S::wide_start(a.add(B::START * T + 4 * t));
+        }
+        for step in 0..4 {
+            let pair = B::codes::<S>(w, step, &mut none);
+            for i in 0..2 {
+                let (at, codes) = (pair[i].0, S::wide(pair[i].1));
+                for t in 0..T {
+                    sums[t] = S::dot_wide(sums[t], codes, S::x_broadcast(a.add((at * T + t) * 4)));
+                }
+            }
+        }
+        sums
+    }
+}

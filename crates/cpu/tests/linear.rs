@@ -1,0 +1,188 @@
+//! Products of packed matrices: exact packing, error bounds, and one law: the same bits in every way to compute.
+
+mod common;
+
+use common::{Rng, isas, random_activations, random_weights};
+use wootz_cpu::pool::Pool;
+use wootz_cpu::{ActForm, Activations, CpuError, Isa, Linear, LinearSet, PackedMatrix, linear};
+use wootz_quant::WeightType;
+
+/// Computes all products of `x`, `[tokens, cols]`, in batches of `batch` tokens.
+fn multiply(isa: Isa, pool: &Pool, weights: &PackedMatrix, x: &[f32], batch: usize) -> Vec<f32> {
+    let (rows, cols) = (weights.rows(), weights.cols());
+    let mut out = vec![f32::NAN; x.len() / cols * rows];
+    for (x, out) in x.chunks(batch * cols).zip(out.chunks_mut(batch * rows)) {
+        let mut acts = Activations::new(isa, weights.form(), x.len() / cols, cols).unwrap();
+        acts.fill(x).unwrap();
+        linear(pool, &acts, [Linear { weights, out, stride: rows }]).unwrap();
+    }
+    out
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// A width that every type can have, with a partial run of 64 for plain types.
+fn width(ty: WeightType) -> usize {
+    if ty.block_elements() == 1 { 301 } else { 768 }
+}
+
+/// All types with a kernel.
+fn kernels() -> impl Iterator<Item = WeightType> {
+    let acts = |form| Activations::new(Isa::Scalar, form, 0, 256).unwrap();
+    WeightType::ALL.iter().copied().filter(move |ty| {
+        let weights = PackedMatrix::zeroed(*ty, 0, 256).unwrap();
+        let acts = acts(weights.form());
+        LinearSet::new(&acts, [Linear { weights: &weights, out: &mut [], stride: 0 }], 1).is_ok()
+    })
+}
+
+#[test]
+fn unpacking_gives_the_packed_bytes() {
+    let mut rng = Rng(1);
+    for ty in WeightType::ALL.iter().copied() {
+        for rows in [0, 1, 16, 37] {
+            let cols = width(ty);
+            let row_bytes = ty.row_bytes(cols).unwrap();
+            let source = random_weights(ty, rows, cols, &mut rng);
+            // In parts and out of order, as a parallel loader would.
+            let mut matrix = PackedMatrix::zeroed(ty, rows, cols).unwrap();
+            let mut parts: Vec<_> = matrix.groups_mut(1).collect();
+            parts.reverse();
+            for part in &mut parts {
+                let rows = part.rows();
+                part.pack(&source[rows.start * row_bytes..rows.end * row_bytes]).unwrap();
+            }
+            let mut row = vec![0xee; row_bytes];
+            for (i, expected) in source.chunks_exact(row_bytes).enumerate() {
+                matrix.unpack_row(i, &mut row).unwrap();
+                assert_eq!(row, expected, "{ty}, row {i} of {rows}");
+            }
+            assert_eq!(matrix.bytes(), rows.div_ceil(16) * 16 * row_bytes, "packing must not cost memory");
+        }
+    }
+}
+
+#[test]
+fn all_ways_to_compute_give_the_same_bits() {
+    let pools = [Pool::new(1).unwrap(), Pool::new(3).unwrap()];
+    let mut rng = Rng(2);
+    for ty in kernels() {
+        let (rows, cols, tokens) = (83, width(ty), 23);
+        let source = random_weights(ty, rows, cols, &mut rng);
+        let weights = PackedMatrix::pack(ty, rows, cols, &source).unwrap();
+        let x = random_activations(tokens * cols, &mut rng);
+        let expected = bits(&multiply(Isa::Scalar, &pools[0], &weights, &x, 1));
+        assert!(expected.iter().any(|v| *v != expected[0]), "{ty}: all results are equal");
+        for isa in isas() {
+            for pool in &pools {
+                for batch in [1, 2, 5, 8, 11, 23] {
+                    let found = bits(&multiply(isa, pool, &weights, &x, batch));
+                    let first = found.iter().zip(&expected).position(|(a, b)| a != b);
+                    assert_eq!(first, None, "{ty}, {isa}, {} workers, batch {batch}", pool.workers());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn several_matrices_share_one_call() {
+    let pool = Pool::new(2).unwrap();
+    let mut rng = Rng(4);
+    let (cols, tokens) = (512, 9);
+    let x = random_activations(tokens * cols, &mut rng);
+    let types = [(WeightType::Q4_K, 160), (WeightType::Q6_K, 48), (WeightType::Q5_K, 1000)];
+    let weights = types.map(|(ty, rows)| {
+        PackedMatrix::pack(ty, rows, cols, &random_weights(ty, rows, cols, &mut rng)).unwrap()
+    });
+    let isa = Isa::best();
+    let mut acts = Activations::new(isa, ActForm::Int256, tokens, cols).unwrap();
+    acts.fill(&x).unwrap();
+    // Results side by side in one buffer of wider rows, as a fused projection would have them.
+    let stride = 1210;
+    let mut out = vec![-1.0; (tokens - 1) * stride + 1000];
+    let mut outs: Vec<Vec<f32>> = types.iter().map(|(_, rows)| vec![0.0; tokens * rows]).collect();
+    {
+        let jobs = weights.iter().zip(&mut outs).map(|(w, out)| Linear { weights: w, out, stride: w.rows() });
+        linear(&pool, &acts, jobs).unwrap();
+    }
+    linear(&pool, &acts, [Linear { weights: &weights[2], out: &mut out, stride }]).unwrap();
+    for (w, found) in weights.iter().zip(&outs) {
+        assert_eq!(bits(found), bits(&multiply(isa, &pool, w, &x, 1)));
+    }
+    for (t, row) in out.chunks(stride).enumerate() {
+        assert_eq!(row[..1000], outs[2][t * 1000..(t + 1) * 1000]);
+        assert!(row[1000..].iter().all(|v| *v == -1.0), "wrote beyond the rows");
+    }
+}
+
+#[test]
+fn values_that_are_not_finite_reach_the_result_and_no_other_token() {
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng(5);
+    let cols = 512;
+    for ty in [WeightType::Q8_0, WeightType::Q4_1, WeightType::Q6_K, WeightType::F16] {
+        let weights = PackedMatrix::pack(ty, 16, cols, &random_weights(ty, 16, cols, &mut rng)).unwrap();
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for isa in isas() {
+                let mut x = random_activations(3 * cols, &mut rng);
+                x[cols + 77] = bad;
+                let out = multiply(isa, &pool, &weights, &x, 3);
+                for (i, v) in out.iter().enumerate() {
+                    assert_eq!(v.is_finite(), i / 16 != 1, "{ty} {isa} {bad} {i}: {v}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tiny_and_zero_activations_are_zero() {
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng(6);
+    let weights =
+        PackedMatrix::pack(WeightType::Q5_0, 16, 64, &random_weights(WeightType::Q5_0, 16, 64, &mut rng));
+    for isa in isas() {
+        for value in [0.0, -0.0, 1e-45, 1e-37, f32::MIN_POSITIVE] {
+            let out = multiply(isa, &pool, weights.as_ref().unwrap(), &[value; 64], 1);
+            assert!(out.iter().all(|v| *v == 0.0), "{isa} {value}: {out:?}");
+        }
+    }
+}
+
+#[test]
+fn wrong_shapes_are_errors() {
+    let isa = Isa::best();
+    assert!(matches!(
+        PackedMatrix::zeroed(WeightType::Q4_K, 4, 100),
+        Err(CpuError::MatrixShape { ty: WeightType::Q4_K, rows: 4, cols: 100 })
+    ));
+    assert!(matches!(
+        PackedMatrix::zeroed(WeightType::F32, usize::MAX / 2, 1 << 20),
+        Err(CpuError::MatrixShape { .. })
+    ));
+    assert!(matches!(
+        PackedMatrix::pack(WeightType::Q8_0, 2, 32, &[0; 67]),
+        Err(CpuError::Length { expected: 68, found: 67, .. })
+    ));
+    assert!(matches!(Activations::new(isa, ActForm::Int32, 1, 33), Err(CpuError::Length { .. })));
+    let mut acts = Activations::new(isa, ActForm::Int32, 2, 64).unwrap();
+    assert!(matches!(acts.fill(&[0.0; 127]), Err(CpuError::Length { expected: 128, found: 127, .. })));
+    assert!(matches!(acts.set_tokens(3), Err(CpuError::Length { expected: 2, found: 3, .. })));
+    let weights = |ty, cols| PackedMatrix::zeroed(ty, 16, cols).unwrap();
+    let pool = Pool::new(1).unwrap();
+    let run = |weights: &PackedMatrix, len: usize, stride: usize| {
+        linear(&pool, &acts, [Linear { weights, out: &mut vec![0.0; len], stride }])
+    };
+    assert!(matches!(run(&weights(WeightType::Q8_0, 96), 32, 16), Err(CpuError::Length { .. })));
+    assert!(matches!(run(&weights(WeightType::F32, 64), 32, 16), Err(CpuError::Length { .. })));
+    assert!(matches!(run(&weights(WeightType::Q8_0, 64), 31, 16), Err(CpuError::Length { .. })));
+    assert!(matches!(run(&weights(WeightType::Q8_0, 64), 32, 15), Err(CpuError::Length { .. })));
+    assert!(run(&weights(WeightType::Q8_0, 64), 32, 16).is_ok());
+    let missing = Isa::ALL.into_iter().find(|isa| !isa.is_available()).unwrap();
+    assert!(matches!(Activations::new(missing, ActForm::Float, 1, 1), Err(CpuError::MissingIsa { .. })));
+    assert!(matches!(Isa::from_name("mmx"), Err(CpuError::UnknownIsa { .. })));
+    assert_eq!(Isa::from_name("avx2"), Ok(Isa::Avx2));
+}
