@@ -142,30 +142,21 @@ impl Metadata {
             let found = key.len() as u64;
             return Err(self.fail(ErrorKind::KeyTooLong { subject: subject(), found, limit: MAX_KEY }));
         }
-        let start = self.bytes.len();
-        key.encode(&mut self.bytes);
-        ty.id().encode(&mut self.bytes);
-        encode(&mut self.bytes);
+        let mut bytes = Vec::new();
+        key.encode(&mut bytes);
+        ty.id().encode(&mut bytes);
+        encode(&mut bytes);
         // The same walk as over a file: it checks the nesting and finds the strings.
-        let mut input = Input::of_bytes(&self.path, &self.bytes);
-        let added = input.skip(start as u64, "entries").and_then(|_| {
-            let mut added = Index::default();
-            added.read_entry(&mut input, 0, 0)?;
-            Ok(added)
-        });
-        let mut added = match added {
-            Ok(added) => added,
-            Err(error) => {
-                self.bytes.truncate(start);
-                return Err(error);
-            }
-        };
-        let replaced_bytes = self.bytes.len();
+        let mut added = Index::default();
+        added.read_entry(&mut Input::of_bytes(&self.path, &bytes), 0, 0)?;
+        if (self.bytes.len() + bytes.len()) as u64 > MAX_HEADER {
+            return Err(self.fail(ErrorKind::HeaderTooLarge { subject: subject(), limit: MAX_HEADER }));
+        }
         self.remove(key);
-        let shift = (replaced_bytes - self.bytes.len()) as u32;
         let entry = self.len() as u32;
-        self.index.entries.extend(added.entries.iter().map(|at| at - shift));
-        self.index.strings.extend(added.strings.drain(..).map(|(_, starts)| (entry, starts)));
+        self.index.entries.push(self.bytes.len() as u32);
+        self.index.strings.extend(added.strings.into_iter().map(|(_, starts)| (entry, starts)));
+        self.bytes.append(&mut bytes);
         let place = match self.sorted.binary_search_by(|&other| self.key_at(other).cmp(key)) {
             Ok(place) | Err(place) => place,
         };

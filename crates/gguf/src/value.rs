@@ -1,5 +1,6 @@
 //! Metadata values, decoded from the file's own bytes when they are looked at.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::Utf8Error;
 
@@ -213,6 +214,11 @@ impl<'a> Text<'a> {
     /// Where the bytes are not UTF-8.
     pub fn as_str(self) -> Result<&'a str, Utf8Error> {
         std::str::from_utf8(self.0)
+    }
+
+    /// The text, with a replacement character for what is not UTF-8.
+    pub fn to_string_lossy(self) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.0)
     }
 }
 
