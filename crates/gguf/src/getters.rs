@@ -194,5 +194,10 @@ fn utf8(value: Value<'_>) -> Result<&str, Mismatch> {
 }
 
 fn list<'a, T>(value: Value<'a>, convert: Convert<'a, T>) -> Result<Vec<T>, Mismatch> {
-    value.as_array().ok_or(Mismatch::Type)?.iter().map(convert).collect()
+    let array = value.as_array().ok_or(Mismatch::Type)?;
+    let mut out = Vec::with_capacity(array.len());
+    for element in array.iter() {
+        out.push(convert(element)?);
+    }
+    Ok(out)
 }

@@ -396,7 +396,7 @@ fn encoded_len(ty: ValueType, bytes: &[u8]) -> usize {
 }
 
 /// Element type and count of an array that has been validated.
-fn array_head(bytes: &[u8]) -> (ValueType, usize) {
+pub(crate) fn array_head(bytes: &[u8]) -> (ValueType, usize) {
     let element = ValueType::from_id(u32::from_le_bytes(head(bytes))).unwrap_or(ValueType::U8);
     (element, u64::from_le_bytes(head(&bytes[4..])) as usize)
 }
