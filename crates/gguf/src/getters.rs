@@ -1,7 +1,5 @@
 //! Typed access to metadata, with errors that name the key.
 
-use std::borrow::Cow;
-
 use crate::error::shown;
 use crate::{ErrorKind, Metadata, Result, Strings, Text, Value};
 
@@ -60,9 +58,9 @@ macro_rules! arrays {
 
 /// Values that some models give once and others once per layer.
 macro_rules! per_layer {
-    ($($what:literal, $list:literal, $get:ident, $opt:ident: $ty:ty, $convert:expr;)*) => {
+    ($($what:literal, $one:literal, $list:literal, $get:ident, $opt:ident: $ty:ty, $convert:expr;)*) => {
         impl Metadata {$(
-            #[doc = concat!("The value under `key` as `count` numbers, from ", $list, " or from one ", $what,
+            #[doc = concat!("The value under `key` for each of `count` layers, from ", $list, " or from one ", $one,
                 " that holds for all.")]
             ///
             /// # Errors
@@ -74,28 +72,34 @@ macro_rules! per_layer {
                 }
             }
 
-            #[doc = concat!("The value under `key` as `count` numbers, where there is one: ", $list, " or one ",
-                $what, " that holds for all.")]
+            #[doc = concat!("The value under `key` for each of `count` layers, where there is one: ", $list,
+                " or one ", $one, " that holds for all.")]
             ///
             /// # Errors
             /// Where the value is something else or the array has another length.
             pub fn $opt(&self, key: &str, count: usize) -> Result<Option<Vec<$ty>>> {
-                if self.get(key).is_some_and(|value| value.as_array().is_none()) {
-                    let value = self.required(key, $what, $convert)?;
-                    return Ok(Some(vec![value; count]));
-                }
-                let values = self.optional(key, $list, |value| list(value, $convert))?;
+                let values = self.optional(key, $what, |value| match value.as_array() {
+                    Some(_) => list(value, $convert).map(Each::Own),
+                    None => $convert(value).map(Each::Same),
+                })?;
                 match values {
-                    Some(values) if values.len() != count => {
-                        let key = shown(key.as_bytes());
-                        let found = values.len();
+                    None => Ok(None),
+                    Some(Each::Same(value)) => Ok(Some(vec![value; count])),
+                    Some(Each::Own(values)) if values.len() == count => Ok(Some(values)),
+                    Some(Each::Own(values)) => {
+                        let (key, found) = (shown(key.as_bytes()), values.len());
                         Err(self.fail(ErrorKind::ArrayLength { key, expected: count, found }))
                     }
-                    values => Ok(values),
                 }
             }
         )*}
     };
+}
+
+/// A value for all layers, or one for each.
+enum Each<T> {
+    Same(T),
+    Own(Vec<T>),
 }
 
 scalars! {
@@ -120,9 +124,9 @@ arrays! {
 }
 
 per_layer! {
-    "u32", "array of u32", u32_each, opt_u32_each: u32, integer;
-    "f32", "array of f32", f32_each, opt_f32_each: f32, float;
-    "bool", "array of bool", bool_each, opt_bool_each: bool, boolean;
+    "u32 or array of u32", "u32", "array of u32", u32_each, opt_u32_each: u32, integer;
+    "f32 or array of f32", "f32", "array of f32", f32_each, opt_f32_each: f32, float;
+    "bool or array of bool", "bool", "array of bool", bool_each, opt_bool_each: bool, boolean;
 }
 
 impl Metadata {
@@ -190,12 +194,10 @@ fn utf8(value: Value<'_>) -> Result<&str, Mismatch> {
 }
 
 fn list<'a, T>(value: Value<'a>, convert: Convert<'a, T>) -> Result<Vec<T>, Mismatch> {
-    value.as_array().ok_or(Mismatch::Type)?.iter().map(convert).collect()
-}
-
-/// The text of a string with replacement characters for what is not UTF-8.
-impl<'a> From<Text<'a>> for Cow<'a, str> {
-    fn from(text: Text<'a>) -> Self {
-        String::from_utf8_lossy(text.as_bytes())
+    let array = value.as_array().ok_or(Mismatch::Type)?;
+    let mut out = Vec::with_capacity(array.len());
+    for element in array.iter() {
+        out.push(convert(element)?);
     }
+    Ok(out)
 }

@@ -135,13 +135,12 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// Bytes `range` of the file; the read-ahead behind them is given up.
-    pub(crate) fn into_bytes(self, range: Range<usize>) -> Vec<u8> {
+    /// The first `end` bytes of the file; the read-ahead behind them is given up.
+    pub(crate) fn into_start(self, end: usize) -> Vec<u8> {
         match self.loaded {
-            Cow::Borrowed(bytes) => bytes[range].to_vec(),
+            Cow::Borrowed(bytes) => bytes[..end].to_vec(),
             Cow::Owned(mut bytes) => {
-                bytes.truncate(range.end);
-                bytes.drain(..range.start);
+                bytes.truncate(end);
                 // To shrink may copy, so not for a little.
                 if bytes.capacity() - bytes.len() > bytes.len() / 8 {
                     bytes.shrink_to_fit();

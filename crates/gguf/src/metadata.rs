@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::error::{in_memory, shown};
 use crate::input::{Input, MAX_HEADER, Subject};
-use crate::value::ARRAY_HEAD;
+use crate::value::{ARRAY_HEAD, array_head};
 use crate::{Encode, Error, ErrorKind, Result, Value, ValueType};
 
 /// The longest key that the format allows, in bytes.
@@ -30,14 +30,16 @@ pub(crate) const LEAST_ENTRY: u64 = 8 + 4 + 1;
 #[derive(Clone)]
 pub struct Metadata {
     path: Arc<Path>,
-    /// Entries: key length, key, value type, value.
+    /// Entries: key length, key, value type, value. Read from a file, its first bytes come before them.
     bytes: Vec<u8>,
+    /// Where the entries start in `bytes`.
+    start: usize,
     index: Index,
     /// Numbers of the entries, sorted by key.
     sorted: Vec<u32>,
 }
 
-/// Places inside the bytes of the entries.
+/// Places in the bytes that hold the entries.
 #[derive(Clone, Default)]
 pub(crate) struct Index {
     /// Where each entry starts.
@@ -49,12 +51,12 @@ pub(crate) struct Index {
 impl Metadata {
     /// Metadata without entries, to be filled with [`set`](Self::set).
     pub fn new() -> Self {
-        Self { path: in_memory(), bytes: Vec::new(), index: Index::default(), sorted: Vec::new() }
+        Self { path: in_memory(), bytes: Vec::new(), start: 0, index: Index::default(), sorted: Vec::new() }
     }
 
-    /// Metadata from bytes that [`Index::read`] has been through.
-    pub(crate) fn from_index(path: &Arc<Path>, bytes: Vec<u8>, index: Index) -> Result<Self> {
-        let mut meta = Self { path: path.clone(), bytes, sorted: Vec::new(), index };
+    /// Metadata from the first bytes of a file, whose entries from `start` on [`Index::read`] has walked over.
+    pub(crate) fn from_index(path: &Arc<Path>, bytes: Vec<u8>, start: usize, index: Index) -> Result<Self> {
+        let mut meta = Self { path: path.clone(), bytes, start, sorted: Vec::new(), index };
         let mut sorted: Vec<u32> = (0..meta.len() as u32).collect();
         sorted.sort_unstable_by(|&a, &b| meta.key_at(a).cmp(meta.key_at(b)));
         if let Some(pair) = sorted.windows(2).find(|pair| meta.key_at(pair[0]) == meta.key_at(pair[1])) {
@@ -124,7 +126,7 @@ impl Metadata {
 
     /// The encoding of all entries.
     pub(crate) fn encoded(&self) -> &[u8] {
-        &self.bytes
+        &self.bytes[self.start..]
     }
 
     /// The file that the metadata is from, for messages.
@@ -142,30 +144,21 @@ impl Metadata {
             let found = key.len() as u64;
             return Err(self.fail(ErrorKind::KeyTooLong { subject: subject(), found, limit: MAX_KEY }));
         }
-        let start = self.bytes.len();
-        key.encode(&mut self.bytes);
-        ty.id().encode(&mut self.bytes);
-        encode(&mut self.bytes);
+        let mut bytes = Vec::new();
+        key.encode(&mut bytes);
+        ty.id().encode(&mut bytes);
+        encode(&mut bytes);
         // The same walk as over a file: it checks the nesting and finds the strings.
-        let mut input = Input::of_bytes(&self.path, &self.bytes);
-        let added = input.skip(start as u64, "entries").and_then(|_| {
-            let mut added = Index::default();
-            added.read_entry(&mut input, 0, 0)?;
-            Ok(added)
-        });
-        let mut added = match added {
-            Ok(added) => added,
-            Err(error) => {
-                self.bytes.truncate(start);
-                return Err(error);
-            }
-        };
-        let replaced_bytes = self.bytes.len();
+        let mut added = Index::default();
+        added.read_entry(&mut Input::of_bytes(&self.path, &bytes), 0)?;
+        if (self.bytes.len() + bytes.len()) as u64 > MAX_HEADER {
+            return Err(self.fail(ErrorKind::HeaderTooLarge { subject: subject(), limit: MAX_HEADER }));
+        }
         self.remove(key);
-        let shift = (replaced_bytes - self.bytes.len()) as u32;
         let entry = self.len() as u32;
-        self.index.entries.extend(added.entries.iter().map(|at| at - shift));
-        self.index.strings.extend(added.strings.drain(..).map(|(_, starts)| (entry, starts)));
+        self.index.entries.push(self.bytes.len() as u32);
+        self.index.strings.extend(added.strings.into_iter().map(|(_, starts)| (entry, starts)));
+        self.bytes.append(&mut bytes);
         let place = match self.sorted.binary_search_by(|&other| self.key_at(other).cmp(key)) {
             Ok(place) | Err(place) => place,
         };
@@ -225,18 +218,17 @@ fn value_type_of<T: Encode>(_: &T) -> ValueType {
 impl Index {
     /// Walks over `count` entries from the cursor on and checks everything that decoding relies on.
     pub(crate) fn read(input: &mut Input<'_>, count: usize) -> Result<Self> {
-        let base = input.at();
         let mut index = Self::default();
         for number in 0..count {
-            index.read_entry(input, number, base)?;
+            index.read_entry(input, number)?;
         }
         Ok(index)
     }
 
-    fn read_entry(&mut self, input: &mut Input<'_>, number: usize, base: usize) -> Result<()> {
+    fn read_entry(&mut self, input: &mut Input<'_>, number: usize) -> Result<()> {
         input.subject = Subject::Entry(number as u64);
         // Positions stay below MAX_HEADER, so that they fit 32 bits.
-        self.entries.push((input.at() - base) as u32);
+        self.entries.push(input.at() as u32);
         let length = input.u64("the key's length")?;
         if length > MAX_KEY {
             let subject = input.subject();
@@ -252,7 +244,7 @@ impl Index {
         let start = input.at();
         walk(input, ty, 0)?;
         if ty == ValueType::Array && input.seen(start..start + 4) == ValueType::Str.id().to_le_bytes() {
-            self.strings.push((number as u32, string_starts(input, start + ARRAY_HEAD..input.at())));
+            self.strings.push((number as u32, string_starts(input, start..input.at())));
         }
         Ok(())
     }
@@ -303,16 +295,14 @@ fn walk_fixed(input: &mut Input<'_>, ty: ValueType, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Where each of the strings starts that lie one behind the other in `range`.
+/// Where each string of the array in `range`, which has been walked over, starts behind the array's head.
 fn string_starts(input: &Input<'_>, range: Range<usize>) -> Box<[u32]> {
-    let bytes = input.seen(range);
-    let next = |at: &usize| {
-        let length: [u8; 8] = *bytes.get(*at..)?.first_chunk()?;
-        Some(at + 8 + u64::from_le_bytes(length) as usize)
-    };
-    // Counted first, so that the table has its exact size.
-    let starts = || std::iter::successors(Some(0), next).take_while(|&at| at < bytes.len());
-    let mut table = Vec::with_capacity(starts().count());
-    table.extend(starts().map(|at| at as u32));
+    let (head, strings) = input.seen(range).split_at(ARRAY_HEAD);
+    let mut table = Vec::with_capacity(array_head(head).1);
+    let mut at = 0;
+    while let Some(length) = strings.get(at..).and_then(<[u8]>::first_chunk) {
+        table.push(at as u32);
+        at += 8 + u64::from_le_bytes(*length) as usize;
+    }
     table.into_boxed_slice()
 }

@@ -136,7 +136,7 @@ fn read_head(path: &Arc<Path>, mut input: Input<'_>) -> Result<Head> {
     input.check_count(8, "tensors", tensor_count as u64, LEAST_TENSOR)?;
     let mut tensors = tensor::read_directory(&mut input, tensor_count)?;
     let (data_start, size) = (input.at() as u64, input.size());
-    let meta = Metadata::from_index(path, input.into_bytes(start..end), index)?;
+    let meta = Metadata::from_index(path, input.into_start(end), start, index)?;
     let alignment = alignment(&meta)?;
     tensor::place(path, &mut tensors, data_start.next_multiple_of(alignment), alignment, size)?;
     Ok(Head { version, meta, tensors })

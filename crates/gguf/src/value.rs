@@ -1,5 +1,6 @@
 //! Metadata values, decoded from the file's own bytes when they are looked at.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::Utf8Error;
 
@@ -214,6 +215,11 @@ impl<'a> Text<'a> {
     pub fn as_str(self) -> Result<&'a str, Utf8Error> {
         std::str::from_utf8(self.0)
     }
+
+    /// The text, with a replacement character for what is not UTF-8.
+    pub fn to_string_lossy(self) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.0)
+    }
 }
 
 impl fmt::Debug for Text<'_> {
@@ -390,7 +396,7 @@ fn encoded_len(ty: ValueType, bytes: &[u8]) -> usize {
 }
 
 /// Element type and count of an array that has been validated.
-fn array_head(bytes: &[u8]) -> (ValueType, usize) {
+pub(crate) fn array_head(bytes: &[u8]) -> (ValueType, usize) {
     let element = ValueType::from_id(u32::from_le_bytes(head(bytes))).unwrap_or(ValueType::U8);
     (element, u64::from_le_bytes(head(&bytes[4..])) as usize)
 }
