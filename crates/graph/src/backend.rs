@@ -80,10 +80,25 @@ pub trait Backend: Send + Sync {
     fn open(&self, index: usize) -> Result<Arc<dyn Device>, RunError>;
 }
 
+/// What a device can do at most, measured on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceLimits {
+    /// Bytes read from memory per second.
+    pub bytes_per_second: f64,
+    /// Multiplications and additions of 8-bit products per second.
+    pub ops_per_second: f64,
+}
+
 /// An open device.
 pub trait Device: Send + Sync {
     /// What it is and how much memory is free now.
     fn info(&self) -> DeviceInfo;
+
+    /// Measures what the device can do at most; takes about a second.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn limits(&self) -> Result<DeviceLimits, RunError>;
 
     /// Loads a model's weights and makes its caches; `progress` is told the bytes of weights done so far.
     ///
