@@ -99,7 +99,7 @@ impl Isa {
     /// Where the processor lacks it; every `Isa` that reaches a kernel went through [`select`](Isa::select).
     #[inline]
     pub(crate) fn dispatch<O: Op>(self, op: O) -> O::Output {
-        debug_assert!(self.is_available());
+        assert!(self.is_available(), "{self} on a processor without it");
         // SAFETY: the caller took `self` from `select`, which checks the processor.
         unsafe {
             match self {
@@ -168,6 +168,8 @@ pub(crate) trait Simd: Copy + 'static {
     const TOKENS: usize;
     /// Whether narrow products sum in 16 bits, two sums in a lane.
     const PAIRS: bool;
+    /// Float vectors that the registers hold as sums, next to two operands.
+    const SUMS: usize;
 
     /// Runs `op` compiled for this instruction set.
     unsafe fn enter<O: Op>(op: O) -> O::Output;
@@ -192,6 +194,21 @@ pub(crate) trait Simd: Copy + 'static {
     /// The nearest integers, ties to even; the values fit in an i32.
     unsafe fn f_round(a: Self::F) -> Self::I;
     unsafe fn f_bits(a: Self::F) -> Self::I;
+    unsafe fn f_splat(a: f32) -> Self::F;
+    unsafe fn f_sub(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn f_div(a: Self::F, b: Self::F) -> Self::F;
+    /// `a` where `a > b`, else `b`.
+    unsafe fn f_max(a: Self::F, b: Self::F) -> Self::F;
+    /// `a` where `a < b`, else `b`.
+    unsafe fn f_min(a: Self::F, b: Self::F) -> Self::F;
+    /// `x` where `a < b`, else `y`.
+    unsafe fn f_where_lt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
+    /// The sum of the lanes: lane i and lane i + 8 first, then i + 4, i + 2, i + 1.
+    unsafe fn f_sum(a: Self::F) -> f32;
+    /// The largest lane, by [`f_max`](Simd::f_max) in the order of [`f_sum`](Simd::f_sum).
+    unsafe fn f_largest(a: Self::F) -> f32;
+    /// Writes 16 f16, rounded to the nearest, ties to even.
+    unsafe fn f_store_f16(p: *mut u8, a: Self::F);
 
     unsafe fn i_zero() -> Self::I;
     unsafe fn i_splat(a: i32) -> Self::I;
@@ -201,6 +218,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn i_load_u8(p: *const u8) -> Self::I;
     /// 16 u16 at `p`, widened.
     unsafe fn i_load_u16(p: *const u8) -> Self::I;
+    /// 16 i8 at `p`, widened.
+    unsafe fn i_load_i8(p: *const u8) -> Self::I;
     /// The i32 at `p`, in all lanes.
     unsafe fn i_broadcast(p: *const u8) -> Self::I;
     unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I;

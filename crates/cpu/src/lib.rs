@@ -4,13 +4,21 @@ mod act;
 mod error;
 mod isa;
 mod linear;
+mod math;
 mod pack;
+#[cfg(test)]
+mod testing;
 
+pub mod elementwise;
 pub mod memory;
+pub mod norm;
 pub mod pool;
+pub mod rope;
+pub mod route;
 
 pub use act::{ActForm, Activations};
 pub use error::CpuError;
 pub use isa::Isa;
 pub use linear::{Linear, LinearSet, linear};
+pub use math::{Half, narrow, widen};
 pub use pack::{PackedMatrix, RowGroupsMut};
