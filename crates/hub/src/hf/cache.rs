@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::error::{Result, io_error};
 use crate::reference::{HfRef, is_repo_part};
 use crate::sets::{self, FileSet};
-use crate::store::{make_folder, write_error};
+use crate::store::{make_folder, scratch_name, write_error};
 
 /// The cache of one repository.
 pub(crate) struct Repo {
@@ -102,22 +102,14 @@ impl Repo {
         let source = self.blob(blob);
         // Contents are two levels up from a snapshot, and one more for each folder of the file.
         let up = "../".repeat(2 + file.matches('/').count());
-        match fs::remove_file(&target) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(io_error("replace", &target)(error));
-            }
-            _ => {}
-        }
-        let linked = symlink(Path::new(&format!("{up}blobs/{blob}")), &target);
-        match linked {
-            Ok(()) => return Ok(()),
-            // Another process was faster.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
-            // Some systems and disks know no symbolic links.
-            Err(_) => {}
-        }
-        let moved = fs::hard_link(&source, &target).or_else(|_| fs::rename(&source, &target));
-        moved.map_err(|error| write_error("create", &target, error))
+        let fresh = scratch_name(&target);
+        // Some systems and disks know no symbolic links.
+        let linked = symlink(Path::new(&format!("{up}blobs/{blob}")), &fresh)
+            .or_else(|_| fs::hard_link(&source, &fresh))
+            .or_else(|_| fs::rename(&source, &fresh));
+        linked
+            .and_then(|()| fs::rename(&fresh, &target))
+            .map_err(|error| write_error("create", &target, error))
     }
 
     /// Records the commit that a revision stands for.
@@ -127,7 +119,7 @@ impl Repo {
         }
         let path = self.folder.join("refs").join(revision);
         make_folder(path.parent().unwrap_or(&path))?;
-        let fresh = path.with_extension(format!("{}.tmp", std::process::id()));
+        let fresh = scratch_name(&path);
         let written = fs::File::create(&fresh).and_then(|mut file| file.write_all(commit.as_bytes()));
         let written = written.and_then(|()| fs::rename(&fresh, &path));
         written.map_err(|error| {

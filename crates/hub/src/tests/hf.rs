@@ -114,7 +114,7 @@ fn an_interrupted_fetch_is_resumed_by_the_next_one() {
     assert!(matches!(error, Error::Cancelled), "{error}");
     let blob = sha256(&content);
     let rest = format!("hub/models--acme--Tiny-GGUF/blobs/{blob}.incomplete");
-    assert_eq!(cache.files_but_locks(), [rest.clone()]);
+    assert_eq!(cache.files_but_locks(), std::slice::from_ref(&rest));
     let there = fs::metadata(cache.path().join(rest)).unwrap().len();
     assert!(there >= 1 << 20 && there < BIG as u64, "{there}");
 
