@@ -9,6 +9,7 @@ mod input;
 mod mark;
 mod methods;
 mod python;
+mod source;
 mod values;
 
 use minijinja::value::ValueKind;
@@ -24,14 +25,14 @@ pub struct TemplateLimits {
     pub source_bytes: usize,
     /// Largest rendered prompt in bytes.
     pub output_bytes: usize,
-    /// Work units of one rendering, beside one per byte of input: about one per template
-    /// instruction or 64 bytes of data.
+    /// Work units of one rendering: about one per template instruction or 64 bytes of data.
+    /// On top come 1,000 per message and a quarter per byte of the conversation.
     pub fuel: u64,
 }
 
 impl Default for TemplateLimits {
     fn default() -> Self {
-        Self { source_bytes: 1 << 20, output_bytes: 16 << 20, fuel: 1 << 20 }
+        Self { source_bytes: 1 << 18, output_bytes: 16 << 20, fuel: 1 << 19 }
     }
 }
 
@@ -114,6 +115,16 @@ pub enum TemplateError {
         /// What is wrong.
         detail: String,
     },
+    /// A part of the source is longer than the engine can be trusted with.
+    #[error("chat template, line {line}: more than {limit} {what}")]
+    TooComplex {
+        /// Line of the source, from 1.
+        line: usize,
+        /// What there is too much of.
+        what: &'static str,
+        /// How many are allowed.
+        limit: usize,
+    },
     /// The template did more work than is allowed.
     #[error("chat template does not end within {fuel} steps")]
     OutOfFuel {
@@ -154,6 +165,9 @@ pub enum TemplateError {
         /// The variable's name.
         name: String,
     },
+    /// No thread could be had to render on.
+    #[error("no thread to render the chat template on: {0}")]
+    Thread(#[source] std::io::Error),
     /// The conversation uses up all characters that could mark its text.
     #[error("the conversation holds DEL and all noncharacters from U+FDD0 to U+FDEF")]
     NoMark,
@@ -196,8 +210,9 @@ impl ChatTemplate {
             return Err(TemplateError::SourceTooLarge { bytes, limit });
         }
         let mut env = environment();
-        env.add_template_owned(NAME, scoped_generation_blocks(source)).map_err(|error| {
-            TemplateError::Syntax { line: error.line().unwrap_or(1), detail: describe(&error) }
+        env.add_template_owned(NAME, source::prepare(source)?).map_err(|error| TemplateError::Syntax {
+            line: error.line().unwrap_or(1),
+            detail: describe(&error),
         })?;
         let trusted = REASONING_TAGS.iter().copied().filter(|tag| source.contains(tag)).collect();
         Ok(Self {
@@ -249,21 +264,38 @@ impl ChatTemplate {
     fn pass(&self, input: &ChatInput, level: Level, mark: char) -> Result<String, TemplateError> {
         let marker = Marker { level, mark, guard: &self.guard };
         let size: usize = values::strings(input).iter().map(|text| text.len()).sum();
-        let wider = if level == Level::Nothing { 1 } else { 1 + mark.len_utf8() };
-        let fuel = (self.limits.fuel + size as u64) * wider as u64;
+        let fuel = self.limits.fuel + size as u64 / 4 + 1_000 * input.messages.len() as u64;
+        let (fuel, limit) = match level {
+            Level::Nothing => (fuel, self.limits.output_bytes),
+            _ => (fuel * 2, self.limits.output_bytes * (1 + mark.len_utf8())),
+        };
         let mut env = self.env.clone();
         env.set_fuel(Some(fuel));
-        let mut out = Bounded { bytes: Vec::new(), limit: self.limits.output_bytes * wider, full: false };
-        let context = values::context(input, &self.tokens, &marker, &self.trusted);
-        let result = env
-            .get_template(NAME)
-            .and_then(|template| template.render_captured_to(context, &mut out).map(|_| ()));
+        let mut out = Bounded { bytes: Vec::new(), limit, full: false };
+        let result = on_deep_stack(fuel, || {
+            let context = values::context(input, &self.tokens, &marker, &self.trusted);
+            let template = env.get_template(NAME)?;
+            template.render_captured_to(context, &mut out).map(|_| ())
+        })?;
         match result {
             Ok(()) => Ok(String::from_utf8_lossy(&out.bytes).into_owned()),
             Err(_) if out.full => Err(TemplateError::OutputTooLarge { limit: self.limits.output_bytes }),
             Err(error) => Err(failure(&error, fuel)),
         }
     }
+}
+
+/// Runs `work` on a thread of its own whose stack is deep enough for all that `fuel` can nest.
+///
+/// A template can nest lists as deeply as its fuel allows, and the engine recurses into them. A
+/// level costs it 7 units and 700 bytes of stack or less. Only what is used takes memory.
+fn on_deep_stack<T: Send>(fuel: u64, work: impl FnOnce() -> T + Send) -> Result<T, TemplateError> {
+    let stack = (16 << 20) + usize::try_from(fuel).unwrap_or(usize::MAX / 1_024).saturating_mul(160);
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("chat template".into()).stack_size(stack);
+        let running = thread.spawn_scoped(scope, work).map_err(TemplateError::Thread)?;
+        running.join().or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Tags around reasoning that templates look for in earlier answers.
@@ -302,37 +334,27 @@ fn environment() -> Environment<'static> {
         }
         _ => minijinja::escape_formatter(out, state, value),
     });
+    // These show the engine's own view of values, which Python's Jinja has not.
+    env.remove_filter("pprint");
+    env.remove_global("debug");
     env.add_filter("tojson", python::tojson);
     env.add_filter("string", |state: &State, value: &Value| python::python_str(state, value));
+    env.add_filter("trim", |state: &State, value: &Value, chars: Option<String>| {
+        let text = python::python_str(state, value)?;
+        Ok::<_, minijinja::Error>(methods::strip(&text, chars.as_deref()).to_owned())
+    });
+    // In Python `None` cannot be iterated, but Jinja's undefined value can.
+    env.add_test("iterable", |value: &Value| {
+        matches!(
+            value.kind(),
+            ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Iterable
+        )
+    });
     env.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
         let error = minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception");
         Err(error.with_source(Raised(message)))
     });
     env
-}
-
-/// Turns `{% generation %}` blocks, which only mark training targets, into plain scopes.
-fn scoped_generation_blocks(source: &str) -> String {
-    let mut out = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(at) = rest.find("{%") {
-        let (before, tag) = rest.split_at(at + 2);
-        out.push_str(before);
-        rest = tag;
-        let inner = tag.trim_start_matches(['-', '+']).trim_start();
-        let (name, with) = match inner.strip_prefix("endgeneration") {
-            Some(_) => ("endgeneration", "endwith"),
-            None => ("generation", "with"),
-        };
-        let Some(after) = inner.strip_prefix(name) else { continue };
-        if after.trim_start().trim_start_matches(['-', '+']).starts_with("%}") {
-            out.push_str(&tag[..tag.len() - inner.len()]);
-            out.push_str(with);
-            rest = after;
-        }
-    }
-    out.push_str(rest);
-    out
 }
 
 fn describe(error: &minijinja::Error) -> String {

@@ -21,8 +21,17 @@ pub(super) fn call(state: &mut State, value: &Value, method: &str, args: &[Value
     }
 }
 
+/// Python's `str.strip`: takes the given characters, or white space, off both ends.
+pub(super) fn strip<'a>(text: &'a str, chars: Option<&str>) -> &'a str {
+    text.trim_matches(|c| gone(c, chars))
+}
+
+fn gone(c: char, chars: Option<&str>) -> bool {
+    chars.map_or_else(|| is_space(c), |set| set.contains(c))
+}
+
 /// Whether Python's `str.isspace` holds: Unicode white space and the four separators 1C–1F.
-pub(super) fn is_space(c: char) -> bool {
+fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
@@ -30,11 +39,10 @@ fn string(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Err
     Ok(Some(match method {
         "strip" | "lstrip" | "rstrip" => {
             let (chars,): (Option<&str>,) = from_args(args)?;
-            let gone = |c: char| chars.map_or_else(|| is_space(c), |set| set.contains(c));
             Value::from(match method {
-                "strip" => text.trim_matches(gone),
-                "lstrip" => text.trim_start_matches(gone),
-                _ => text.trim_end_matches(gone),
+                "strip" => strip(text, chars),
+                "lstrip" => text.trim_start_matches(|c| gone(c, chars)),
+                _ => text.trim_end_matches(|c| gone(c, chars)),
             })
         }
         "split" | "rsplit" => {
@@ -98,6 +106,10 @@ fn string(text: &str, method: &str, args: &[Value]) -> Result<Option<Value>, Err
             let () = from_args(args)?;
             Value::from(!text.is_empty() && text.chars().all(|c| c.is_ascii_digit()))
         }
+        "title" => {
+            let () = from_args(args)?;
+            Value::from(title(text))
+        }
         "casefold" => {
             let () = from_args(args)?;
             Value::from(text.to_lowercase())
@@ -158,6 +170,20 @@ fn rsplit_space(text: &str, max: usize) -> Vec<&str> {
     }
     pieces.reverse();
     pieces
+}
+
+/// Letters after anything that has no case become capitals, all others small.
+fn title(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut inside = false;
+    for c in text.chars() {
+        match inside {
+            true => out.extend(c.to_lowercase()),
+            false => out.extend(c.to_uppercase()),
+        }
+        inside = c.is_lowercase() || c.is_uppercase();
+    }
+    out
 }
 
 fn split_lines(text: &str, keep: bool) -> Vec<&str> {

@@ -102,7 +102,7 @@ pub(super) fn context(
     ];
     let extra = input.extra.iter();
     vars.extend(extra.map(|(name, value)| (name.clone(), json(value, marker, &[]))));
-    vars.into_iter().collect()
+    Value::from_pairs(vars)
 }
 
 fn message(message: &Message, marker: &Marker<'_>, trusted: &[&str]) -> Value {
@@ -125,18 +125,18 @@ fn message(message: &Message, marker: &Marker<'_>, trusted: &[&str]) -> Value {
     }
     if !message.tool_calls.is_empty() {
         let calls = message.tool_calls.iter().map(|call| {
-            let function: Value =
-                [("name", text(&call.name)), ("arguments", json(&call.arguments, marker, &[]))]
-                    .into_iter()
-                    .collect();
+            let function = Value::from_pairs([
+                ("name", text(&call.name)),
+                ("arguments", json(&call.arguments, marker, &[])),
+            ]);
             let id = call.id.as_ref().map(|id| ("id", text(id)));
-            id.into_iter().chain([("type", "function".into()), ("function", function)]).collect::<Value>()
+            Value::from_pairs(id.into_iter().chain([("type", "function".into()), ("function", function)]))
         });
         fields.push(("tool_calls".to_owned(), calls.collect()));
     }
     let extra = message.extra.iter();
     fields.extend(extra.map(|(key, value)| (marker.key(key), json(value, marker, &[]))));
-    fields.into_iter().collect()
+    Value::from_pairs(fields)
 }
 
 fn json(value: &Json, marker: &Marker<'_>, trusted: &[&str]) -> Value {
@@ -151,7 +151,7 @@ fn json(value: &Json, marker: &Marker<'_>, trusted: &[&str]) -> Value {
         Json::String(text) => Value::from(marker.text(text, trusted)),
         Json::Array(items) => items.iter().map(|item| json(item, marker, trusted)).collect(),
         Json::Object(map) => {
-            map.iter().map(|(key, value)| (marker.key(key), json(value, marker, trusted))).collect()
+            Value::from_pairs(map.iter().map(|(key, value)| (marker.key(key), json(value, marker, trusted))))
         }
     }
 }
