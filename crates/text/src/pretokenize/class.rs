@@ -129,9 +129,7 @@ pub(crate) fn char_at(text: &[u8], at: usize) -> Option<Ch> {
         _ => 1,
     };
     match rest.get(..len).and_then(|bytes| std::str::from_utf8(bytes).ok()) {
-        Some(valid) => {
-            valid.chars().next().map(|c| Ch { code: u32::from(c), len, class: class_of(c) })
-        }
+        Some(valid) => valid.chars().next().map(|c| Ch { code: u32::from(c), len, class: class_of(c) }),
         None => Some(Ch { code: 0xFFFD, len: 1, class: SYMBOL }),
     }
 }
@@ -165,7 +163,10 @@ mod tests {
             let expected = Ch { code: u32::from(c), len: text.len(), class: class_of(c) };
             assert_eq!(char_at(text, 0), Some(expected));
             if text.len() > 1 {
-                assert_eq!(char_at(&text[..text.len() - 1], 0).map(|ch| (ch.code, ch.len)), Some((0xFFFD, 1)));
+                assert_eq!(
+                    char_at(&text[..text.len() - 1], 0).map(|ch| (ch.code, ch.len)),
+                    Some((0xFFFD, 1))
+                );
             }
         }
         assert_eq!(char_at(b"\xED\xA0\x80", 0).map(|ch| ch.len), Some(1));

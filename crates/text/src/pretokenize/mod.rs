@@ -87,18 +87,14 @@ const LLAMA3: Words = Words {
 
 const QWEN2: Words = Words { number: Number::UpTo(1), ..LLAMA3 };
 
-const GPT4O: Words = Words {
-    contraction: Contraction::Suffix,
-    word: Word::Cased,
-    tail: Tail::NewlinesSlashes,
-    ..LLAMA3
-};
+const GPT4O: Words =
+    Words { contraction: Contraction::Suffix, word: Word::Cased, tail: Tail::NewlinesSlashes, ..LLAMA3 };
 
 const DEEPSEEK3: Words = Words {
     contraction: Contraction::None,
     word: Word::Joined,
     number: Number::None,
-    punct: Punct::PunctSymbol,
+    punct: Punct::Listed,
     ..LLAMA3
 };
 
@@ -119,16 +115,30 @@ static ALL: &[PreTokenizer] = &[
     ),
     plain_family(
         &[
-            "gpt-2", "phi-2", "jina-es", "jina-de", "jina-v1-en", "jina-v2-es", "jina-v2-de", "jina-v2-code",
-            "roberta-bpe", "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4", "mpt", "olmo", "jais",
-            "trillion", "granite-docling",
+            "gpt-2",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "jina-v1-en",
+            "jina-v2-es",
+            "jina-v2-de",
+            "jina-v2-code",
+            "roberta-bpe",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "exaone4",
+            "mpt",
+            "olmo",
+            "jais",
+            "trillion",
+            "granite-docling",
         ],
         &[Stage::Words(GPT2)],
     ),
     plain_family(
-        &[
-            "starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2",
-        ],
+        &["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b", "mellum2"],
         &[Stage::EachNumber, Stage::Words(GPT2)],
     ),
     plain_family(
@@ -140,17 +150,21 @@ static ALL: &[PreTokenizer] = &[
         add_bos: true,
         ..plain_family(
             &[
-                "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+                "llama3",
+                "llama-v3",
+                "llama-bpe",
+                "falcon3",
+                "falcon-h1",
+                "pixtral",
+                "midm-2.0",
+                "lfm2",
                 "jina-v5-nano",
             ],
             &[Stage::Words(LLAMA3)],
         )
     },
     plain_family(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[Stage::Words(LLAMA3)]),
-    PreTokenizer {
-        ignore_merges: true,
-        ..plain_family(&["glm4", "glm5"], &[Stage::Words(LLAMA3)])
-    },
+    PreTokenizer { ignore_merges: true, ..plain_family(&["glm4", "glm5"], &[Stage::Words(LLAMA3)]) },
     plain_family(&["jais-2"], &[Stage::Words(Words { blanks: Blanks::Powers, ..LLAMA3 })]),
     PreTokenizer {
         ignore_merges: true,
@@ -161,8 +175,18 @@ static ALL: &[PreTokenizer] = &[
     },
     plain_family(
         &[
-            "qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2", "megrez", "stablelm2", "hunyuan", "solar-open",
-            "grok-2", "bailingmoe", "bailingmoe2", "llada-moe",
+            "qwen2",
+            "deepseek-r1-qwen",
+            "kormo",
+            "f2llmv2",
+            "megrez",
+            "stablelm2",
+            "hunyuan",
+            "solar-open",
+            "grok-2",
+            "bailingmoe",
+            "bailingmoe2",
+            "llada-moe",
         ],
         &[Stage::Words(QWEN2)],
     ),
@@ -170,10 +194,7 @@ static ALL: &[PreTokenizer] = &[
         &["qwen35"],
         &[Stage::Words(Words { word: Word::LettersMarks, punct: Punct::OtherNoMarks, ..QWEN2 })],
     ),
-    plain_family(
-        &["ufakzeka"],
-        &[Stage::Words(Words { contraction: Contraction::None, ..QWEN2 })],
-    ),
+    plain_family(&["ufakzeka"], &[Stage::Words(Words { contraction: Contraction::None, ..QWEN2 })]),
     plain_family(&["seed-coder"], &[Stage::Words(Words { tail: Tail::None, ..QWEN2 })]),
     plain_family(&["laguna"], &[Stage::Lines, Stage::Words(QWEN2)]),
     plain_family(
@@ -238,20 +259,13 @@ static ALL: &[PreTokenizer] = &[
         ignore_merges: true,
         ..plain_family(&["granite-embed-multi-97m"], &[Stage::Words(GPT4O)])
     },
-    plain_family(
-        &["tiny_aya", "cohere2moe"],
-        &[Stage::DigitGroupsBeforeBoundary, Stage::Words(GPT4O)],
-    ),
+    plain_family(&["tiny_aya", "cohere2moe"], &[Stage::DigitGroupsBeforeBoundary, Stage::Words(GPT4O)]),
     PreTokenizer {
         ignore_merges: true,
         add_bos: true,
         ..plain_family(
             &["tekken"],
-            &[Stage::Words(Words {
-                contraction: Contraction::None,
-                number: Number::UpTo(1),
-                ..GPT4O
-            })],
+            &[Stage::Words(Words { contraction: Contraction::None, number: Number::UpTo(1), ..GPT4O })],
         )
     },
     plain_family(

@@ -128,12 +128,7 @@ impl Stage {
 }
 
 /// Appends the ends of the matches and of the gaps between them.
-fn isolate(
-    text: &[u8],
-    start: usize,
-    out: &mut Vec<usize>,
-    mut matches: impl FnMut(usize) -> Option<usize>,
-) {
+fn isolate(text: &[u8], start: usize, out: &mut Vec<usize>, mut matches: impl FnMut(usize) -> Option<usize>) {
     let (mut gap, mut at) = (start, start);
     while let Some(ch) = char_at(text, at) {
         let Some(end) = matches(at) else {
@@ -200,7 +195,7 @@ fn number_groups(
         for ch in super::class::chars(&text[run_start..at]) {
             end += ch.len;
             count -= 1;
-            if count % 3 == 0 {
+            if count.is_multiple_of(3) {
                 out.push(end);
             }
         }

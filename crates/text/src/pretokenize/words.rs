@@ -3,9 +3,7 @@
 //! Published as a regular expression per model; every variant tries, in this order: a contraction, a word, a
 //! number, a run of punctuation, white space up to the last line break, other white space.
 
-use super::class::{
-    Ch, LETTER, LOWER, MARK, NUMBER, PUNCT, SPACE, SYMBOL, UNCASED, UPPER, char_at,
-};
+use super::class::{Ch, LETTER, LOWER, MARK, NUMBER, PUNCT, SPACE, SYMBOL, UNCASED, UPPER, char_at};
 
 /// Choices of one model family.
 #[derive(Clone, Copy)]
@@ -68,7 +66,7 @@ pub(crate) enum Punct {
     /// ` ?[^\s\p{L}\p{M}\p{N}]+`
     OtherNoMarks,
     /// ` ?[\p{P}\p{S}]+`
-    PunctSymbol,
+    Listed,
 }
 
 /// What may follow punctuation.
@@ -199,9 +197,8 @@ impl Words {
         } else {
             return None;
         };
-        let suffix = (self.contraction == Contraction::Suffix)
-            .then(|| contraction(text, end, Ch::folded))
-            .flatten();
+        let suffix =
+            (self.contraction == Contraction::Suffix).then(|| contraction(text, end, Ch::folded)).flatten();
         Some(suffix.unwrap_or(end))
     }
 
@@ -218,16 +215,14 @@ impl Words {
         let end = match self.punct {
             Punct::Other => spaced(text, at, ch, |ch| !ch.is(SPACE | LETTER | NUMBER)),
             Punct::OtherNoMarks => spaced(text, at, ch, |ch| !ch.is(SPACE | LETTER | MARK | NUMBER)),
-            Punct::PunctSymbol => spaced(text, at, ch, |ch| ch.is(PUNCT | SYMBOL)),
+            Punct::Listed => spaced(text, at, ch, |ch| ch.is(PUNCT | SYMBOL)),
         }?;
         let slash = |ch: Ch| ch.code == u32::from(b'/');
         Some(match self.tail {
             Tail::None => end,
             Tail::Newlines => run(text, end, Ch::is_newline),
             Tail::NewlinesSlashes => run(text, end, |ch| ch.is_newline() || slash(ch)),
-            Tail::NewlineSlash => {
-                up_to(text, end, 1, |ch| ch.is_newline() || slash(ch)).unwrap_or(end)
-            }
+            Tail::NewlineSlash => up_to(text, end, 1, |ch| ch.is_newline() || slash(ch)).unwrap_or(end),
         })
     }
 
@@ -275,12 +270,7 @@ fn spaced(text: &[u8], at: usize, ch: Ch, wanted: impl Fn(Ch) -> bool) -> Option
 }
 
 /// `[wanted]{1,most}`
-pub(crate) fn up_to(
-    text: &[u8],
-    at: usize,
-    most: usize,
-    wanted: impl Fn(Ch) -> bool,
-) -> Option<usize> {
+pub(crate) fn up_to(text: &[u8], at: usize, most: usize, wanted: impl Fn(Ch) -> bool) -> Option<usize> {
     let mut end = at;
     for _ in 0..most {
         match char_at(text, end).filter(|&ch| wanted(ch)) {

@@ -349,9 +349,7 @@ fn pre_tokenizer(source: &VocabSource<'_>) -> Result<Option<&'static PreTokenize
     };
     match PreTokenizer::by_name(name) {
         Some(pre) => Ok(Some(pre)),
-        None => {
-            Err(BuildError::UnknownPreTokenizer { found: name.to_owned(), known: PreTokenizer::names() })
-        }
+        None => Err(BuildError::UnknownPreTokenizer { found: name.to_owned(), known: PreTokenizer::names() }),
     }
 }
 

@@ -6,32 +6,76 @@ use super::vocab::{Attr, SpecialIds, Vocab, VocabSource};
 
 /// Names of end-of-turn tokens, the likeliest first, for files that give no `eot_token_id`.
 const END_OF_TURN: &[&str] = &[
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<EOT>",
-    "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "<｜end▁of▁sentence｜>",
+    "<end_of_utterance>",
 ];
 const END_OF_MESSAGE: &[&str] = &["<|eom_id|>"];
 const FIM_PREFIX: &[&str] = &[
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
+    "<|fim_prefix|>",
+    "<fim-prefix>",
+    "<fim_prefix>",
+    "<｜fim▁begin｜>",
+    "<PRE>",
+    "▁<PRE>",
+    "<|code_prefix|>",
     "<|prefix|>",
 ];
 const FIM_SUFFIX: &[&str] = &[
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>",
+    "<|fim_suffix|>",
+    "<fim-suffix>",
+    "<fim_suffix>",
+    "<｜fim▁hole｜>",
+    "<SUF>",
+    "▁<SUF>",
+    "<|code_suffix|>",
     "<|suffix|>",
 ];
 const FIM_MIDDLE: &[&str] = &[
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
+    "<|fim_middle|>",
+    "<fim-middle>",
+    "<fim_middle>",
+    "<｜fim▁end｜>",
+    "<MID>",
+    "▁<MID>",
+    "<|code_middle|>",
     "<|middle|>",
 ];
 const FIM_PAD: &[&str] = &["<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"];
-const FIM_REPOSITORY: &[&str] =
-    &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"];
+const FIM_REPOSITORY: &[&str] = &["<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"];
 const FIM_SEPARATOR: &[&str] = &["<|file_sep|>"];
 
 /// Names that end a generation wherever they occur in a vocabulary.
 const END_OF_GENERATION: &[&str] = &[
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
-    "<end_of_turn>", "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]",
-    "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<｜end▁of▁sentence｜>",
     "[e~[",
 ];
 /// Markup that carries the structure of an answer, so it is always part of the visible text.
@@ -100,7 +144,9 @@ impl Roles {
         }
 
         // Files disagree on the type of markup like <|user|>; a user's words must never spell it.
-        for id in vocab.with(Attr::USER).filter(|&id| looks_like_markup(vocab.table.get(id))).collect::<Vec<_>>() {
+        for id in
+            vocab.with(Attr::USER).filter(|&id| looks_like_markup(vocab.table.get(id))).collect::<Vec<_>>()
+        {
             vocab.attrs[id as usize].clear(Attr::USER);
             vocab.attrs[id as usize].set(Attr::CONTROL);
             visible.push(id);
@@ -187,7 +233,13 @@ impl Matcher {
     }
 
     /// First match in `text[from..to]`: its start and token.
-    pub(crate) fn find(&self, table: &ByteTable, text: &[u8], from: usize, to: usize) -> Option<(usize, u32)> {
+    pub(crate) fn find(
+        &self,
+        table: &ByteTable,
+        text: &[u8],
+        from: usize,
+        to: usize,
+    ) -> Option<(usize, u32)> {
         let window = &text[..to];
         (from..to)
             .filter(|&at| self.index.starts_with(window[at]))

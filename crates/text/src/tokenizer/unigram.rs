@@ -167,7 +167,7 @@ impl Charsmap {
         let bad = |what| BuildError::Charsmap { what };
         let (size, rest) = blob.split_first_chunk().ok_or(bad("shorter than its length field"))?;
         let size = u32::from_le_bytes(*size) as usize;
-        if size % 4 != 0 {
+        if !size.is_multiple_of(4) {
             return Err(bad("the array is no multiple of 4 bytes"));
         }
         let (array, replacements) = rest.split_at_checked(size).ok_or(bad("the array is cut short"))?;

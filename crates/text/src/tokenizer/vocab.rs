@@ -308,9 +308,10 @@ impl Vocab {
         if tokens == 0 {
             return Err(BuildError::Missing { what: "tokens" });
         }
-        for (what, found) in
-            [("tokenizer.ggml.scores", source.scores.len()), ("tokenizer.ggml.token_type", source.types.len())]
-        {
+        for (what, found) in [
+            ("tokenizer.ggml.scores", source.scores.len()),
+            ("tokenizer.ggml.token_type", source.types.len()),
+        ] {
             if found != 0 && found != tokens {
                 return Err(BuildError::Length { what, found, expected: tokens });
             }
@@ -377,9 +378,15 @@ mod tests {
             Err(BuildError::Missing { what: "tokens" })
         ));
         source.scores = vec![0.0];
-        assert!(matches!(Vocab::new(&source, |_| None), Err(BuildError::Length { found: 1, expected: 2, .. })));
+        assert!(matches!(
+            Vocab::new(&source, |_| None),
+            Err(BuildError::Length { found: 1, expected: 2, .. })
+        ));
         source.scores = vec![0.0, 1.0];
         source.types = vec![TokenType::Normal; 3];
-        assert!(matches!(Vocab::new(&source, |_| None), Err(BuildError::Length { found: 3, expected: 2, .. })));
+        assert!(matches!(
+            Vocab::new(&source, |_| None),
+            Err(BuildError::Length { found: 3, expected: 2, .. })
+        ));
     }
 }

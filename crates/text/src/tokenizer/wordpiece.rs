@@ -16,7 +16,12 @@ pub(crate) struct WordPiece {
 }
 
 impl WordPiece {
-    pub(crate) fn new(vocab: &Vocab, lowercase: bool, strip_accents: bool, unknown: Option<u32>) -> WordPiece {
+    pub(crate) fn new(
+        vocab: &Vocab,
+        lowercase: bool,
+        strip_accents: bool,
+        unknown: Option<u32>,
+    ) -> WordPiece {
         let index = PrefixIndex::new((0..vocab.len() as u32).collect(), &vocab.table);
         WordPiece { index, lowercase, strip_accents, unknown: unknown.unwrap_or(NONE) }
     }
