@@ -76,11 +76,15 @@ fn counts_are_bounded_by_the_bytes_left() {
     // One tensor would fit behind the counts, but not behind the metadata.
     let raw = Raw::new(3, 1, 1).entry("a long enough key to hold a tensor", 4).u32(1);
     names(&raw.refused(), &["1 tensors", "0 bytes are left"]);
-    for element in [0, 4, 8, 9, 10] {
-        for count in [u64::MAX, 1 << 63, (1 << 61) + 1, 17] {
-            let raw = Raw::new(3, 0, 1).entry("k", 9).u32(element).u64(count).bytes(&[0; 16]);
-            names(&raw.refused(), &["key `k`", &format!("{count} array elements"), "16 bytes are left"]);
+    for (element, fit) in [(0, 16), (4, 4), (8, 2), (9, 1), (10, 2)] {
+        let with = |count: u64| Raw::new(3, 0, 1).entry("k", 9).u32(element).u64(count).bytes(&[0; 16]);
+        for count in [u64::MAX, 1 << 63, (1 << 61) + 1, 17, fit + 1] {
+            names(
+                &with(count).refused(),
+                &["key `k`", &format!("{count} array elements"), "16 bytes are left"],
+            );
         }
+        assert!(with(fit).open().is_ok());
     }
 }
 
