@@ -1,9 +1,8 @@
 //! The samplers that drop candidates or reshape their probabilities, with llama.cpp's definitions.
 
-use std::cmp::Ordering;
-
-use super::math::{exp_neg, ln, pow};
-use super::work::{Candidate, Work, better, sort_until};
+use super::mass::keep_mass;
+use super::math::{ln, pow};
+use super::work::{Candidate, Work, better};
 
 /// Distances below the best logit at which [`top_p`] looks for enough probability, nearest first.
 const TOP_P_DEPTHS: [f32; 4] = [4.0, 8.0, 16.0, f32::INFINITY];
@@ -19,14 +18,9 @@ pub(super) fn top_p(work: &mut Work<'_>, p: f32, min_keep: usize) {
         // Few tokens hold most of the probability, so the sort need not see the whole vocabulary.
         TOP_P_DEPTHS.iter().any(|&depth| work.narrow(max, depth, needed, min_keep));
     }
-    let list = work.list();
-    let mut sum = 0.0;
-    let kept = sort_until(list, better, |i, candidate| {
-        sum += f64::from(exp_neg(candidate.logit - max));
-        sum >= needed && i + 1 >= min_keep
-    });
-    list.truncate(kept);
-    work.sorted();
+    let (list, weights, _) = work.weighted();
+    let below = |candidate: &Candidate| f64::from(max) - f64::from(candidate.logit);
+    keep_mass(list, weights, below, |sum| sum >= needed, min_keep);
 }
 
 /// Keeps candidates of at least `p` times the best one's probability, and at least `min_keep`.
@@ -60,22 +54,8 @@ pub(super) fn typical_p(work: &mut Work<'_>, p: f32, min_keep: usize) {
     let surprise = |candidate: &Candidate| log_total - f64::from(candidate.logit - max);
     let entropy: f64 =
         list.iter().zip(weights.iter()).map(|(c, &w)| f64::from(w) / total * surprise(c)).sum();
-    let mut scored: Vec<(f64, Candidate, f64)> = list
-        .iter()
-        .zip(weights.iter())
-        .map(|(c, &w)| ((surprise(c) - entropy).abs(), *c, f64::from(w) / total))
-        .collect();
-    let mut sum = 0.0;
-    let order = |a: &(f64, Candidate, f64), b: &(f64, Candidate, f64)| {
-        a.0.partial_cmp(&b.0).unwrap_or(Ordering::Equal).then_with(|| better(&a.1, &b.1))
-    };
-    let kept = sort_until(&mut scored, order, |i, member| {
-        sum += member.2;
-        sum > f64::from(p) && i + 1 >= min_keep
-    });
-    list.clear();
-    list.extend(scored[..kept].iter().map(|member| member.1));
-    work.unsorted();
+    let distance = |candidate: &Candidate| (surprise(candidate) - entropy).abs();
+    keep_mass(list, weights, distance, |sum| sum > f64::from(p) * total, min_keep);
 }
 
 /// Of the candidates with at least the probability `threshold`, drops all but the least likely one;

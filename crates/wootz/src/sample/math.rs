@@ -17,7 +17,7 @@ pub(crate) fn exp_neg(x: f32) -> f32 {
     // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
     // ln 2 in two parts; the first has few bits, so that its product with n is exact.
-    const LN2_HIGH: f32 = 0.693_359_375;
+    const LN2_HIGH: f32 = 355.0 / 512.0;
     const LN2_LOW: f32 = -2.121_944_4e-4;
     let clamped = if x > LOWEST { x } else { LOWEST };
     let shifted = clamped * std::f32::consts::LOG2_E + ROUND;

@@ -15,6 +15,7 @@ mod dry;
 mod filters;
 mod history;
 mod mask;
+mod mass;
 mod math;
 mod params;
 mod rng;

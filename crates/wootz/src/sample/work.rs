@@ -9,8 +9,8 @@ use super::math::{LANES, exp_neg, sum_exp};
 /// Logits in a block that has its own maximum, so that a search skips most of a vocabulary.
 const BLOCK: usize = 128;
 
-/// Length of the first piece that [`sort_until`] sorts; each later one is four times as long.
-const FIRST_PIECE: usize = 256;
+/// Longest list that is put in order; order is a help to later samplers, not a duty.
+pub(super) const SORTED: usize = 1024;
 
 /// A token that can still be picked.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,7 +22,15 @@ pub(super) struct Candidate {
 
 /// Orders by logit, highest first, then by token, lowest first.
 pub(super) fn better(a: &Candidate, b: &Candidate) -> Ordering {
-    b.logit.partial_cmp(&a.logit).unwrap_or(Ordering::Equal).then(a.id.cmp(&b.id))
+    rank(b).cmp(&rank(a))
+}
+
+/// A number that is higher for a better candidate: comparing whole numbers takes no branches.
+fn rank(candidate: &Candidate) -> u64 {
+    // Adding 0 makes 0 of -0. Negative numbers have all bits turned over, others the sign.
+    let bits = (candidate.logit + 0.0).to_bits();
+    let turned = bits ^ (((bits as i32 >> 31) as u32) | 1 << 31);
+    u64::from(turned) << 32 | u64::from(!candidate.id)
 }
 
 /// Memory that outlives a step; a clone starts empty, because it holds nothing of value between steps.
@@ -32,6 +40,8 @@ pub(super) struct Buffers {
     block_max: Vec<f32>,
     block_sum: Vec<f64>,
     list: Vec<Candidate>,
+    /// A copy to be torn apart while the list keeps its order.
+    spare: Vec<Candidate>,
     weights: Vec<f32>,
 }
 
@@ -176,17 +186,27 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Keeps the `k` best candidates, sorted.
+    /// Keeps the `k` best candidates.
     pub(super) fn top_k(&mut self, k: usize) {
         let k = k.max(1);
-        let Buffers { dense, block_max, list, weights, .. } = &mut *self.buffers;
+        let Buffers { dense, block_max, list, spare, weights, .. } = &mut *self.buffers;
+        let mut sorted = false;
         match self.stage {
-            Stage::Raw => select(self.raw, block_max, k, weights, list),
-            Stage::Edited => select(dense, block_max, k, weights, list),
-            Stage::List { sorted: true } => list.truncate(k),
-            Stage::List { sorted: false } => keep_best(list, k),
+            Stage::Raw => reach(self.raw, block_max, k, weights, list),
+            Stage::Edited => reach(dense, block_max, k, weights, list),
+            Stage::List { sorted: before } => sorted = before,
         }
-        self.stage = Stage::List { sorted: true };
+        if sorted {
+            list.truncate(k);
+        } else if k <= SORTED {
+            keep_best(list, k);
+            sorted = true;
+        } else if k < list.len() {
+            spare.clone_from(list);
+            let worst = *spare.select_nth_unstable_by(k - 1, better).1;
+            list.retain(|candidate| better(candidate, &worst).is_le());
+        }
+        self.stage = Stage::List { sorted };
     }
 
     /// The `n` best candidates, sorted; changes nothing.
@@ -197,13 +217,11 @@ impl<'a> Work<'a> {
         }
         let Buffers { dense, block_max, list, weights, .. } = &mut *self.buffers;
         match self.stage {
-            Stage::Raw => select(self.raw, block_max, n, weights, &mut best),
-            Stage::Edited => select(dense, block_max, n, weights, &mut best),
-            Stage::List { .. } => {
-                best.clone_from(list);
-                keep_best(&mut best, n);
-            }
+            Stage::Raw => reach(self.raw, block_max, n, weights, &mut best),
+            Stage::Edited => reach(dense, block_max, n, weights, &mut best),
+            Stage::List { .. } => best.clone_from(list),
         }
+        keep_best(&mut best, n);
         best
     }
 
@@ -289,11 +307,6 @@ impl<'a> Work<'a> {
             self.stage = Stage::List { sorted: false };
         }
         enough
-    }
-
-    /// Says that the list is in order of its logits.
-    pub(super) fn sorted(&mut self) {
-        self.stage = Stage::List { sorted: true };
     }
 
     /// Says that the list is no longer in order of its logits.
@@ -401,32 +414,6 @@ fn walk(weights: impl Iterator<Item = f32>, mut target: f64) -> Option<usize> {
     last
 }
 
-/// Sorts ever longer pieces of the list by `order` until `stop` says that its argument is the last one
-/// needed; returns the number of members up to there.
-pub(super) fn sort_until<T>(
-    list: &mut [T],
-    order: impl Fn(&T, &T) -> Ordering,
-    mut stop: impl FnMut(usize, &T) -> bool,
-) -> usize {
-    let (mut done, mut piece) = (0, FIRST_PIECE);
-    while done < list.len() {
-        let rest = &mut list[done..];
-        let take = piece.min(rest.len());
-        if take < rest.len() {
-            rest.select_nth_unstable_by(take - 1, &order);
-        }
-        rest[..take].sort_unstable_by(&order);
-        for (i, member) in rest[..take].iter().enumerate() {
-            if stop(done + i, member) {
-                return done + i + 1;
-            }
-        }
-        done += take;
-        piece *= 4;
-    }
-    list.len()
-}
-
 /// Maximum of a block, and whether it holds a NaN (which the maximum ignores).
 fn max_and_nan(block: &[f32]) -> (f32, bool) {
     let mut max = [f32::NEG_INFINITY; LANES];
@@ -484,8 +471,8 @@ fn collect(values: &[f32], block_max: &[f32], limit: f32, out: &mut Vec<Candidat
     }
 }
 
-/// The `k` best candidates of a row, sorted.
-fn select(values: &[f32], block_max: &[f32], k: usize, scratch: &mut Vec<f32>, out: &mut Vec<Candidate>) {
+/// Candidates of a row among which the `k` best are, by token.
+fn reach(values: &[f32], block_max: &[f32], k: usize, scratch: &mut Vec<f32>, out: &mut Vec<Candidate>) {
     let mut limit = f32::NEG_INFINITY;
     if k < block_max.len() {
         // The k-th highest block maximum: k logits reach it, so the k-th best is no lower.
@@ -495,7 +482,6 @@ fn select(values: &[f32], block_max: &[f32], k: usize, scratch: &mut Vec<f32>, o
         limit = *scratch.select_nth_unstable_by(k - 1, by_height).1;
     }
     collect(values, block_max, limit, out);
-    keep_best(out, k);
 }
 
 /// Cuts a list to its `k` best members, sorted.

@@ -129,7 +129,7 @@ fn penalties_lower_positive_and_negative_logits() {
         of(token) - of(2)
     };
     assert!((logit_above_token_2(0) - (4.0 / 2.0 - 0.5 - 0.25)).abs() < 1e-5);
-    assert!((logit_above_token_2(1) - (-1.0 * 2.0 - 2.0 * 0.5 - 0.25)).abs() < 1e-5);
+    assert!((logit_above_token_2(1) - (-2.0 - 2.0 * 0.5 - 0.25)).abs() < 1e-5);
     assert!((logit_above_token_2(3) - 2.0).abs() < 1e-5);
 }
 
