@@ -13,7 +13,7 @@ ALLOWED = {
     "wootz-arch": {"wootz-graph", "wootz-gguf", "wootz-quant"},
     "wootz-cpu": {"wootz-graph", "wootz-quant"},
     "wootz-hub": set(),
-    "wootz": {"wootz-quant", "wootz-gguf", "wootz-text", "wootz-graph", "wootz-arch", "wootz-cpu"},
+    "wootz": {"wootz-quant", "wootz-gguf", "wootz-text", "wootz-graph", "wootz-arch", "wootz-cpu", "wootz-testkit"},
     "wootz-cli": {"wootz", "wootz-hub"},
     "wootz-testkit": {"wootz-arch", "wootz-gguf", "wootz-graph", "wootz-quant"},
 }

@@ -2,6 +2,8 @@
 
 mod act;
 mod error;
+mod exec;
+mod host;
 mod isa;
 mod linear;
 mod math;
@@ -18,6 +20,7 @@ pub mod route;
 
 pub use act::{ActForm, Activations};
 pub use error::CpuError;
+pub use exec::{CpuBackend, CpuOptions};
 pub use isa::Isa;
 pub use linear::{Linear, LinearSet, linear};
 pub use math::{Half, narrow, widen};

@@ -49,6 +49,9 @@ pub struct StepPart<'a> {
     pub rows: RowsWanted,
 }
 
+/// All sequences of a context may share what they computed.
+const NAMESPACE: &str = "";
+
 /// The share of free memory that caches may take where the user names no context: the rest is for weights' growth,
 /// plans and other programs.
 const CACHE_SHARE: u64 = 2;
@@ -142,20 +145,20 @@ impl Context {
     /// # Errors
     /// The cache has no room.
     pub fn open_prefix(&mut self, tokens: &[u32]) -> Result<(SequenceId, usize), Error> {
-        let (sequence, cached) = self.kv.create(tokens)?;
+        let (sequence, found) = self.kv.create(NAMESPACE, tokens)?;
         self.copy_blocks()?;
-        Ok((sequence, cached))
+        Ok((sequence, found.tokens))
     }
 
     /// Tokens of a sequence that are computed; 0 for one that is closed.
     pub fn len(&self, sequence: SequenceId) -> usize {
-        self.kv.len(sequence).unwrap_or(0)
+        self.kv.committed(sequence).unwrap_or(0)
     }
 
-    /// Ends a sequence. With `keep`, what it computed may be reused until the room is needed.
-    pub fn close(&mut self, sequence: SequenceId, keep: bool) {
+    /// Ends a sequence; what it computed may be reused until the room is needed.
+    pub fn close(&mut self, sequence: SequenceId) {
         // A sequence that is closed already is what the caller wants.
-        let _ = if keep { self.kv.free(sequence) } else { self.kv.discard(sequence) };
+        let _ = self.kv.free(sequence);
     }
 
     /// A second sequence with the same tokens; blocks are shared until one of the two writes them.
@@ -166,11 +169,12 @@ impl Context {
         Ok(self.kv.fork(sequence)?)
     }
 
-    /// Takes the last tokens of a sequence back, down to `length`.
+    /// Takes the last tokens of a sequence back, down to `length` or, where a window does not reach back so far, to
+    /// fewer; returns the length that is left.
     ///
     /// # Errors
-    /// The sequence is closed, or its window has left the positions that would be needed.
-    pub fn truncate(&mut self, sequence: SequenceId, length: usize) -> Result<(), Error> {
+    /// The sequence is closed.
+    pub fn truncate(&mut self, sequence: SequenceId, length: usize) -> Result<usize, Error> {
         Ok(self.kv.truncate(sequence, length)?)
     }
 

@@ -125,7 +125,7 @@ fn once(context: &mut Context, test: Test) -> Result<Run, Error> {
         }
         Ok(Run { time: start.elapsed(), first_token, checksum: checksum.0 })
     })();
-    context.close(sequence, false);
+    context.close(sequence);
     result
 }
 
@@ -213,7 +213,7 @@ pub fn trace(context: &mut Context, prompt: usize, generate: usize) -> Result<Tr
     context.set_tracing(true);
     let result = traced(context, sequence, prompt, generate);
     context.set_tracing(false);
-    context.close(sequence, false);
+    context.close(sequence);
     Ok(Traced { limits, steps: result? })
 }
 

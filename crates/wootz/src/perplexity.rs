@@ -72,7 +72,7 @@ pub fn each_prediction(
             }
             Ok(())
         });
-        context.close(sequence, false);
+        context.close(sequence);
         result?;
     }
     Ok(())

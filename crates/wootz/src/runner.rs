@@ -51,7 +51,7 @@ impl Runner {
         if let Some(program) = self.programs.get(&key) {
             return Ok(*program);
         }
-        let plan = plan(&self.model, &*self.backend, key)?;
+        let plan = compile(&self.model, &*self.backend, key)?;
         let program = self.executor.compile(plan)?;
         self.programs.insert(key, program);
         self.plans.push((program, key));
@@ -60,6 +60,13 @@ impl Runner {
 
     pub(crate) fn executor(&mut self) -> &mut dyn Executor {
         &mut *self.executor
+    }
+
+    /// Bytes that [`Executor::read_block`] gives for a block of a group.
+    pub(crate) fn block_bytes(&mut self, group: u32) -> Result<usize, Error> {
+        let mut bytes = Vec::new();
+        self.executor.read_block(group, 0, &mut bytes)?;
+        Ok(bytes.len())
     }
 
     pub(crate) fn memory(&self) -> MemoryUse {
@@ -73,15 +80,24 @@ impl Runner {
         for (program, key) in &self.plans {
             let own: Vec<StepTime> = times.iter().filter(|t| t.program == *program).copied().collect();
             if !own.is_empty() {
-                traces.push((plan(&self.model, &*self.backend, *key)?, own));
+                traces.push((compile(&self.model, &*self.backend, *key)?, own));
             }
         }
         Ok(traces)
     }
 }
 
+/// The plan that runs a step of `tokens` tokens of one sequence, with `span` cached positions, on a backend.
+///
+/// # Errors
+/// There is no such backend, or it lacks a kernel.
+pub fn plan(model: &Model, backend: &str, tokens: usize, span: usize) -> Result<Plan, Error> {
+    let context = model.arch().hparams().context_length as usize;
+    compile(model, &*crate::backends::backend(backend)?, key(tokens, 1, 1, false, span, context))
+}
+
 /// The plan of a model for a key on a backend.
-pub(crate) fn plan(model: &Model, backend: &dyn Backend, key: GraphKey) -> Result<Plan, Error> {
+fn compile(model: &Model, backend: &dyn Backend, key: GraphKey) -> Result<Plan, Error> {
     let graph: Graph = model.arch().graph(key)?;
     Ok(passes::compile(graph, model.arch().weights(), backend)?)
 }

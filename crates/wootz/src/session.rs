@@ -51,7 +51,7 @@ impl Context {
             file.commit().map_err(io)?;
             Ok(cached)
         })();
-        self.close(sequence, true);
+        self.close(sequence);
         result
     }
 
@@ -95,7 +95,7 @@ impl Context {
         }
         let (sequence, cached) = self.open_prefix(&tokens)?;
         let result = self.read_blocks(&mut file, path, sequence, &tokens[cached..]);
-        self.close(sequence, result.is_ok());
+        self.close(sequence);
         result.map(|()| count)
     }
 

@@ -186,7 +186,7 @@ impl Job {
 
     fn close(&mut self, context: &mut Context) {
         if let Some(sequence) = self.sequence.take() {
-            context.close(sequence, self.cache_prompt);
+            context.close(sequence);
         }
     }
 }
