@@ -325,3 +325,20 @@ fn encoding_is_the_same_for_a_block_wherever_it_stands() {
         }
     }
 }
+
+/// The root of the mean squared error, as a share of the deviation.
+fn relative_error(ty: WeightType, unit: f32) -> f32 {
+    let values: Vec<f32> = random_values(13, 32 * 256).iter().map(|v| v * unit).collect();
+    let found = decode(ty, &encode(ty, &values).unwrap());
+    let error: f32 = values.iter().zip(&found).map(|(v, f)| ((v - f) / unit).powi(2)).sum();
+    (error / values.iter().map(|v| (v / unit).powi(2)).sum::<f32>()).sqrt()
+}
+
+#[test]
+fn integer_scales_make_up_for_subnormal_factors() {
+    let types = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"];
+    for ty in types.map(|name| WeightType::from_name(name).unwrap()) {
+        let (small, usual) = (relative_error(ty, 2.0f32.powi(-14)), relative_error(ty, 1.0));
+        assert!(small <= 1.03 * usual, "{ty}: {small} for small values, {usual} for usual ones");
+    }
+}

@@ -131,7 +131,8 @@ impl Affine {
         let (mut best, mut least) = Self::round(&groups, top, factors, most);
         for _ in 0..ROUNDS {
             let Some((d, dmin)) = best.solve(&groups) else { break };
-            let factors = Factors { d: factor(d)?, dmin: factor(dmin)? };
+            let (Ok(d), Ok(dmin)) = (factor(d), factor(dmin)) else { break };
+            let factors = Factors { d, dmin };
             let (fit, error) = Self::round(&groups, top, factors, most);
             if error >= least {
                 break;

@@ -135,7 +135,8 @@ impl Symmetric {
         let d = if low < high { first_factor(d)? } else { factor(d)? };
         let (mut best, mut least) = Self::round(&groups, grid, d, ends);
         for _ in 0..ROUNDS {
-            let (fit, error) = Self::round(&groups, grid, factor(best.solve(&groups, grid))?, ends);
+            let Ok(d) = factor(best.solve(&groups, grid)) else { break };
+            let (fit, error) = Self::round(&groups, grid, d, ends);
             if error >= least {
                 break;
             }
