@@ -86,9 +86,14 @@ impl Simd for Avx2 {
         fn f_bits(a: Self::F) -> Self::I { both!(_mm256_castps_si256; a) }
 
         fn again<const N: usize>(p: *const u8) -> *const u8 {
-            let mut p = p;
-            asm!("/* {p} {n} */", p = inout(reg) p, n = const N, options(pure, nomem, nostack, preserves_flags));
-            p
+            let mut address = p.expose_provenance();
+            asm!(
+                "/* {address} {n} */",
+                address = inout(reg) address,
+                n = const N,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+            std::ptr::with_exposed_provenance(address)
         }
 
         fn i_zero() -> Self::I { [_mm256_setzero_si256(); 2] }
