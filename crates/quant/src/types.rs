@@ -1,0 +1,43 @@
+//! The weight types, one file each: byte offsets inside a block, codes and scales, encoder.
+//!
+//! To add one: write its file, which implements the crate's `Block` trait (`EncodeBlock` too if it can be written),
+//! and add its line here, in the order of ids. The tests in `tests/golden.rs` then fail until
+//! `tests/golden/make.py` knows the type and has written its golden blocks.
+
+crate::registry::quants! {
+    f32: F32,
+    f16: F16,
+    q4_0: Q4_0,
+    q4_1: Q4_1,
+    q5_0: Q5_0,
+    q5_1: Q5_1,
+    q8_0: Q8_0,
+    q8_1: Q8_1,
+    q2_k: Q2_K,
+    q3_k: Q3_K,
+    q4_k: Q4_K,
+    q5_k: Q5_K,
+    q6_k: Q6_K,
+    q8_k: Q8_K,
+    iq2_xxs: IQ2_XXS,
+    iq2_xs: IQ2_XS,
+    iq3_xxs: IQ3_XXS,
+    iq1_s: IQ1_S,
+    iq4_nl: IQ4_NL,
+    iq3_s: IQ3_S,
+    iq2_s: IQ2_S,
+    iq4_xs: IQ4_XS,
+    i8: I8,
+    i16: I16,
+    i32: I32,
+    i64: I64,
+    f64: F64,
+    iq1_m: IQ1_M,
+    bf16: BF16,
+    tq1_0: TQ1_0,
+    tq2_0: TQ2_0,
+    mxfp4: MXFP4,
+    nvfp4: NVFP4,
+    q1_0: Q1_0,
+    q2_0: Q2_0,
+}
