@@ -12,6 +12,8 @@ mod pack;
 mod testing;
 
 pub mod elementwise;
+pub mod kv;
+pub mod limits;
 pub mod memory;
 pub mod norm;
 pub mod pool;

@@ -82,9 +82,10 @@ pub fn run_reference(case: &Case) -> Vec<Vec<f32>> {
 
 /// What a device makes of a case: the output of each step.
 ///
-/// # Panics
-/// The device fails, or the backend has no kernel.
-pub fn run_on(backend: &dyn Backend, device: &dyn Device, case: &Case) -> Vec<Vec<f32>> {
+/// # Errors
+/// A message: the device fails, or the backend has no kernel.
+pub fn run_on(backend: &dyn Backend, device: &dyn Device, case: &Case) -> Result<Vec<Vec<f32>>, String> {
+    let failed = |e: &dyn std::fmt::Display| format!("{}: {e}", case.name);
     let table = case.weights.table();
     let request = LoadRequest {
         weights: table.clone(),
@@ -92,22 +93,21 @@ pub fn run_on(backend: &dyn Backend, device: &dyn Device, case: &Case) -> Vec<Ve
         caches: layout(case),
         graph: &graph(case, &table, &case.steps[0]),
     };
-    let mut executor = device.load(request, &mut |_| ()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    let mut executor = device.load(request, &mut |_| ()).map_err(|e| failed(&e))?;
     let mut results = Vec::new();
     for step in &case.steps {
-        let plan = passes::compile(graph(case, &table, step), &table, backend);
-        let plan = plan.unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        let program = executor.compile(plan).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let plan = passes::compile(graph(case, &table, step), &table, backend).map_err(|e| failed(&e))?;
+        let program = executor.compile(plan).map_err(|e| failed(&e))?;
         let ticket = with_inputs(case, step, |inputs| executor.submit(program, inputs));
-        let output = ticket.and_then(|t| executor.wait(t)).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let output = ticket.and_then(|t| executor.wait(t)).map_err(|e| failed(&e))?;
         results.push(output.data.to_vec());
     }
-    results
+    Ok(results)
 }
 
 /// Compares a device with the interpreter; a message for a case beyond its limit.
 pub fn check(backend: &dyn Backend, device: &dyn Device, case: &Case) -> Result<f64, String> {
-    let (found, expected) = (run_on(backend, device, case), run_reference(case));
+    let (found, expected) = (run_on(backend, device, case)?, run_reference(case));
     let mut worst = 0.0f64;
     for (step, (f, e)) in found.iter().zip(&expected).enumerate() {
         let error = nmse(f, e);

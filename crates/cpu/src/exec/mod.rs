@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use wootz_graph::{
-    Backend, CacheLayout, Device, DeviceInfo, DeviceKind, Executor, Graph, LoadRequest, MemoryUse, NodeId, Plan,
+    Backend, CacheLayout, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, Graph, LoadRequest, MemoryUse, NodeId, Plan,
     ProgramId, RunError, Selection, StepInputs, StepOutput, StepTime, Ticket, WeightTable,
 };
 
 use crate::kv::KvCache;
 use crate::pool::{Pool, default_workers};
-use crate::{CpuError, Isa};
+use crate::{CpuError, Isa, limits};
 use arena::Arena;
 use program::{Place, Program};
 use rows::ActivationPool;
@@ -108,6 +108,13 @@ struct CpuDevice {
 impl Device for CpuDevice {
     fn info(&self) -> DeviceInfo {
         info(self.options)
+    }
+
+    fn limits(&self) -> Result<DeviceLimits, RunError> {
+        let bytes_per_second = limits::read_bandwidth(&self.pool).map_err(failed)?;
+        // Without an instruction of its own, the peak of the plain code is not known: no share is claimed.
+        let ops_per_second = limits::int8_peak(&self.pool, self.isa, false).unwrap_or(f64::INFINITY);
+        Ok(DeviceLimits { bytes_per_second, ops_per_second })
     }
 
     fn load(&self, request: LoadRequest<'_>, progress: &mut dyn FnMut(u64)) -> Result<Box<dyn Executor>, RunError> {
@@ -223,7 +230,7 @@ impl Executor for CpuExecutor {
     fn copy_blocks(&mut self, group: u32, pairs: &[(u32, u32)]) -> Result<(), RunError> {
         for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
             for (from, to) in pairs {
-                cache.copy_block(*from as usize, *to as usize).map_err(failed)?;
+                cache.copy_block(*from, *to).map_err(failed)?;
             }
         }
         Ok(())
@@ -231,9 +238,7 @@ impl Executor for CpuExecutor {
 
     fn read_block(&mut self, group: u32, block: u32, out: &mut Vec<u8>) -> Result<(), RunError> {
         for (cache, _) in self.caches.iter().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
-            let start = out.len();
-            out.resize(start + cache.block_bytes(), 0);
-            cache.read_block(block as usize, &mut out[start..]).map_err(failed)?;
+            out.extend_from_slice(cache.block(block).map_err(failed)?);
         }
         Ok(())
     }
@@ -250,7 +255,7 @@ impl Executor for CpuExecutor {
         let mut rest = bytes;
         for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
             let (own, after) = rest.split_at(cache.block_bytes());
-            cache.write_block(block as usize, own).map_err(failed)?;
+            cache.write_block(block, own).map_err(failed)?;
             rest = after;
         }
         Ok(())

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use wootz_graph::op::Norm;
 use wootz_graph::{RunError, WeightId};
 
 use super::arena::View;

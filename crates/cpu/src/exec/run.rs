@@ -11,6 +11,7 @@ use super::program::{Kernel, Place, Program};
 use super::rows::{self, Host};
 use super::weights::Matrix;
 use super::{CpuExecutor, failed};
+use crate::kv::KvSlots;
 use crate::pool::Chunks;
 use crate::rope::RopeTable;
 use crate::{Activations, elementwise, route};
@@ -184,29 +185,24 @@ impl CpuExecutor {
                         // SAFETY: see above.
                         to.copy_from_slice(unsafe { view.f32(x, row, 1) });
                     }
-                    table.rotate(isa, row, rope.heads as usize, to).map_err(failed)
+                    table.rotate(isa, row, rope.heads as usize, rope.head_dim as usize, to).map_err(failed)
                 })
             }
             Kernel::StoreKv { cache, k, v } => {
                 let index = cache.0 as usize;
-                let group = &inputs.groups[self.layout.caches[index].group as usize];
-                let writer = self.caches[index].writer();
-                each_row(host, counts.tokens, k.cols + v.cols, |row, _| {
-                    let slot = group.slot(inputs.sequences[row], inputs.positions[row] as usize);
-                    let (block, at) = slot.ok_or_else(|| RunError::Input("a position without a block".into()))?;
-                    // SAFETY: see above; each position of a sequence is written by one row.
-                    unsafe {
-                        let (k, v) = (view.f32(k, row, 1), view.f32(v, row, 1));
-                        writer.store(isa, block as usize, at, k, v).map_err(failed)
-                    }
-                })
+                let slots = KvSlots::new(inputs, self.layout.caches[index].group as usize).map_err(failed)?;
+                // SAFETY: see above.
+                let (k, v) = unsafe { (view.f32(k, 0, counts.tokens), view.f32(v, 0, counts.tokens)) };
+                self.caches[index].store(isa, &self.pool, &slots, k, v).map_err(failed)
             }
             Kernel::Attention { attention, sinks, q, out } => {
                 let index = attention.cache.0 as usize;
                 let group = inputs.groups[self.layout.caches[index].group as usize];
                 // SAFETY: see above.
                 let (q, out) = unsafe { (view.f32(q, 0, counts.tokens), view.f32_mut(out, 0, counts.tokens)) };
-                attend(host, attention, sinks.as_deref(), &self.caches[index], inputs, group, q, out)
+                let _ = (sinks, group);
+                self.caches[index].attend(attention, inputs, q, out);
+                Ok(())
             }
             Kernel::Gather { x, indices, out } => {
                 // SAFETY: see above.
@@ -222,7 +218,7 @@ impl CpuExecutor {
                 unsafe {
                     let (ids, weights) = (view.i32_mut(ids, 0, n), view.f32_mut(weights, 0, n));
                     let from = view.f32(scores, 0, n);
-                    route::route(route, from, scores.cols, bias.as_deref(), ids, weights).map_err(failed)
+                    route::route(route, scores.cols, from, bias.as_deref(), ids, weights).map_err(failed)
                 }
             }
             Kernel::ExpertLinear { experts, used, x, ids, out } => {
@@ -237,7 +233,7 @@ impl CpuExecutor {
                     // SAFETY: see above.
                     unsafe {
                         let (y, w) = (view.f32(y, row, 1), view.f32(weights, row, 1));
-                        route::combine(y, w, *used, view.f32_mut(out, row, 1)).map_err(failed)
+                        route::combine(isa, out.cols, *used, y, w, view.f32_mut(out, row, 1)).map_err(failed)
                     }
                 })
             }

@@ -203,7 +203,8 @@ impl<B: Block32> Format for Legacy<B> {
         for b in 0..cols / 32 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * B::BYTES * LANES), a.add(b * ActForm::Int32.block_bytes() * T));
+                let (w, a) =
+                    (w.add(b * B::BYTES * LANES), a.add(b * ActForm::Int32.block_bytes(S::MAGNITUDES) * T));
                 let sums = if B::OFFSET == 128 {
                     wide_sums::<S, B, T>(w, a)
                 } else if B::LONG && S::PAIRS {
@@ -277,7 +278,9 @@ unsafe fn wide_sums<S: Simd, B: Block32, const T: usize>(w: *const u8, a: *const
             for i in 0..2 {
                 let (at, codes) = (pair[i].0, S::wide(pair[i].1));
                 for t in 0..T {
-                    sums[t] = S::dot_wide(sums[t], codes, S::x_broadcast(a.add((at * T + t) * 4)));
+                    let x = a.add((at * T + t) * 4);
+                    let x = S::wide_x(x, x.add(field::ABS32 * T), x.add(field::FLIP32 * T));
+                    sums[t] = S::dot_wide(sums[t], codes, x);
                 }
             }
         }
