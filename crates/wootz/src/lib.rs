@@ -1,4 +1,5 @@
 //! Local language-model inference.
 #![forbid(unsafe_code)]
 
+pub mod kv;
 pub mod sample;
