@@ -41,6 +41,7 @@ mod options;
 pub mod perplexity;
 mod request;
 mod runner;
+pub mod kv;
 pub mod sample;
 mod selftest;
 mod session;
