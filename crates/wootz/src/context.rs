@@ -231,8 +231,8 @@ impl Context {
     /// Performs the copies that the bookkeeping has asked for.
     fn copy_blocks(&mut self) -> Result<(), Error> {
         for op in self.kv.take_ops() {
-            if let BlockOp::Copy { group, from, to } = op {
-                self.runner.executor().copy_blocks(group as u32, &[(from, to)])?;
+            if let BlockOp::Copy { group, src, dst } = op {
+                self.runner.executor().copy_blocks(group as u32, &[(src, dst)])?;
             }
         }
         Ok(())

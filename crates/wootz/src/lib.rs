@@ -41,7 +41,6 @@ mod options;
 pub mod perplexity;
 mod request;
 mod runner;
-pub mod kv;
 pub mod sample;
 mod selftest;
 mod session;

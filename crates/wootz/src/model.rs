@@ -140,14 +140,15 @@ impl Model {
 
     pub(crate) fn weight_source(&self) -> Arc<dyn WeightSource> {
         let names = self.arch.weights().iter();
-        let index = |name: &str| self.file.tensors().iter().position(|t| t.name == name);
+        let index = |name: &str| self.file.tensors().iter().position(|t| &*t.name == name);
         let tensors = names.map(|(_, info)| index(&info.name)).collect();
         Arc::new(FileWeights { file: self.file.clone(), tensors })
     }
 }
 
 fn default_template(tokenizer: &Tokenizer) -> Result<ChatTemplate, Error> {
-    Ok(wootz_text::template::built_in("chatml")?.with_tokens(special_tokens(tokenizer)))
+    const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    Ok(ChatTemplate::new(CHATML)?.with_tokens(special_tokens(tokenizer)))
 }
 
 /// Token texts that templates name, and those that a user's words must not become.

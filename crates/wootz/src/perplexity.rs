@@ -70,7 +70,7 @@ pub fn each_prediction(
                     row(index, chunk[at + 1], output.row(at - first));
                 }
             }
-            Ok(())
+            Ok::<(), Error>(())
         });
         context.close(sequence);
         result?;
@@ -83,8 +83,14 @@ pub fn nll(logits: &[f32], token: u32) -> f64 {
     log_sum_exp(logits) - f64::from(logits[token as usize])
 }
 
+/// Natural logarithms of the probabilities.
+pub fn log_softmax(logits: &[f32]) -> Vec<f32> {
+    let norm = log_sum_exp(logits);
+    logits.iter().map(|x| (f64::from(*x) - norm) as f32).collect()
+}
+
 /// `ln(sum(exp(x)))`.
-pub(crate) fn log_sum_exp(logits: &[f32]) -> f64 {
+fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|x| f64::from(x - max).exp()).sum();
     f64::from(max) + sum.ln()

@@ -23,7 +23,7 @@ impl Context {
         let io = |source| Error::Io { path: path.to_owned(), source };
         let (sequence, cached) = self.open_prefix(tokens)?;
         let result = (|| {
-            let mut file = AtomicFile::create(path).map_err(io)?;
+            let mut file = AtomicFile::create(path)?;
             let mut out = BufWriter::new(&mut file);
             out.write_all(MAGIC).map_err(io)?;
             let head = self.fingerprint();
@@ -48,7 +48,7 @@ impl Context {
             }
             out.flush().map_err(io)?;
             drop(out);
-            file.commit().map_err(io)?;
+            file.commit()?;
             Ok(cached)
         })();
         self.close(sequence);
