@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod pretokenize;
+pub mod reasoning;
 pub mod stop;
 pub mod stream;
 pub mod template;

@@ -4,6 +4,66 @@ mod automaton;
 
 pub(crate) use automaton::{Automaton, Cursor};
 
+/// Cuts streamed text at markers.
+///
+/// Text is held back only while it is the beginning of a marker. The marker that is complete
+/// first counts; of several that end at the same byte the longest.
+#[derive(Clone, Debug)]
+pub(crate) struct Scanner {
+    automaton: Automaton,
+    cursor: Cursor,
+    held: String,
+    found: Option<usize>,
+}
+
+/// What a scanner meets next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    Text(String),
+    Marker(usize),
+}
+
+impl Scanner {
+    pub(crate) fn new<S: AsRef<str>>(markers: impl IntoIterator<Item = S>) -> Self {
+        let bytes = markers.into_iter().map(|marker| marker.as_ref().as_bytes().to_vec());
+        Self { automaton: Automaton::new(bytes), cursor: Cursor::default(), held: String::new(), found: None }
+    }
+
+    /// Reads on in `input` up to the next piece; `None` when all is read.
+    pub(crate) fn next(&mut self, input: &mut &str) -> Option<Piece> {
+        if let Some(marker) = self.found.take() {
+            return Some(Piece::Marker(marker));
+        }
+        let old = self.held.len();
+        for (i, &byte) in input.as_bytes().iter().enumerate() {
+            self.cursor = self.automaton.step(self.cursor, byte);
+            let Some(hit) = self.automaton.hit(self.cursor) else { continue };
+            let (read, rest) = input.split_at(i + 1);
+            *input = rest;
+            self.cursor = Cursor::default();
+            let mut text = std::mem::take(&mut self.held);
+            text.push_str(read);
+            text.truncate(old + i + 1 - hit.len);
+            if text.is_empty() {
+                return Some(Piece::Marker(hit.pattern));
+            }
+            self.found = Some(hit.pattern);
+            return Some(Piece::Text(text));
+        }
+        let mut text = std::mem::take(&mut self.held);
+        text.push_str(std::mem::take(input));
+        // Markers begin at character borders, so the open part does too.
+        self.held = text.split_off(text.len() - self.automaton.open(self.cursor));
+        (!text.is_empty()).then_some(Piece::Text(text))
+    }
+
+    /// Forgets where it was and gives what was held back.
+    pub(crate) fn take(&mut self) -> String {
+        self.cursor = Cursor::default();
+        std::mem::take(&mut self.held)
+    }
+}
+
 /// Watches streamed text for stop strings.
 ///
 /// Text is held back only while it is the beginning of a stop string. The first stop string that
@@ -11,9 +71,7 @@ pub(crate) use automaton::{Automaton, Cursor};
 /// text was cut into pieces never changes the outcome.
 #[derive(Clone, Debug)]
 pub struct StopMatcher {
-    automaton: Automaton,
-    cursor: Cursor,
-    held: String,
+    scanner: Scanner,
     stopped: Option<usize>,
 }
 
@@ -29,47 +87,31 @@ pub struct StopStep {
 impl StopMatcher {
     /// A matcher for some stop strings; empty ones never match.
     pub fn new<S: AsRef<str>>(stops: impl IntoIterator<Item = S>) -> Self {
-        let bytes = stops.into_iter().map(|stop| stop.as_ref().as_bytes().to_vec());
-        Self {
-            automaton: Automaton::new(bytes),
-            cursor: Cursor::default(),
-            held: String::new(),
-            stopped: None,
-        }
+        Self { scanner: Scanner::new(stops), stopped: None }
     }
 
     /// Takes the next piece of text; after a stop string everything is dropped.
     pub fn push(&mut self, text: &str) -> StopStep {
-        if self.stopped.is_some() {
-            return StopStep { text: String::new(), stop: self.stopped };
-        }
-        let old = self.held.len();
-        for (i, &byte) in text.as_bytes().iter().enumerate() {
-            self.cursor = self.automaton.step(self.cursor, byte);
-            if let Some(hit) = self.automaton.hit(self.cursor) {
-                let mut shown = std::mem::take(&mut self.held);
-                shown.push_str(&text[..=i]);
-                shown.truncate(old + i + 1 - hit.len);
-                self.stopped = Some(hit.pattern);
-                return StopStep { text: shown, stop: self.stopped };
+        let mut shown = String::new();
+        let mut rest = text;
+        while self.stopped.is_none() {
+            match self.scanner.next(&mut rest) {
+                Some(Piece::Text(text)) => shown.push_str(&text),
+                Some(Piece::Marker(stop)) => self.stopped = Some(stop),
+                None => break,
             }
         }
-        let mut shown = std::mem::take(&mut self.held);
-        shown.push_str(text);
-        // Patterns begin at character borders, so the open part does too.
-        self.held = shown.split_off(shown.len() - self.automaton.open(self.cursor));
-        StopStep { text: shown, stop: None }
+        StopStep { text: shown, stop: self.stopped }
     }
 
     /// Ends the stream and gives what was held back.
     pub fn finish(&mut self) -> String {
-        self.cursor = Cursor::default();
-        std::mem::take(&mut self.held)
+        self.scanner.take()
     }
 
     /// Bytes held back at present.
     pub fn held(&self) -> usize {
-        self.held.len()
+        self.scanner.held.len()
     }
 
     /// Index of the stop string that ended the text.

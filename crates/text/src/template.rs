@@ -4,7 +4,9 @@
 //! A template comes out of a model file and is not trusted: its work and its output are bounded.
 //! What users write is not trusted either: see [`Prompt`].
 
+mod caps;
 mod date;
+mod families;
 mod input;
 mod mark;
 mod methods;
@@ -15,6 +17,8 @@ mod values;
 use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Environment, ErrorKind, State, UndefinedBehavior, Value};
 
+pub use caps::Capabilities;
+pub use families::TemplateKind;
 pub use input::{ChatInput, Content, LocalTime, Message, MessageError, ToolCall};
 use mark::{Guard, Level, Marker};
 
@@ -165,6 +169,14 @@ pub enum TemplateError {
         /// The variable's name.
         name: String,
     },
+    /// There is no template of our own with this name.
+    #[error("no built-in chat template {name:?}; there are: {known}")]
+    UnknownBuiltin {
+        /// The name asked for.
+        name: String,
+        /// The names there are, with commas between.
+        known: String,
+    },
     /// No thread could be had to render on.
     #[error("no thread to render the chat template on: {0}")]
     Thread(#[source] std::io::Error),
@@ -187,6 +199,7 @@ pub struct ChatTemplate {
     guard: Guard,
     limits: TemplateLimits,
     trusted: Vec<&'static str>,
+    caps: std::sync::OnceLock<Capabilities>,
 }
 
 const NAME: &str = "chat_template";
@@ -222,6 +235,7 @@ impl ChatTemplate {
             guard: Guard::new(&[]),
             limits,
             trusted,
+            caps: std::sync::OnceLock::new(),
         })
     }
 
@@ -245,6 +259,10 @@ impl ChatTemplate {
     /// identifier; an extra variable has a reserved name.
     pub fn render(&self, input: &ChatInput) -> Result<Prompt, TemplateError> {
         values::check(input)?;
+        on_deep_stack(2 * self.fuel(input), || self.render_here(input))?
+    }
+
+    fn render_here(&self, input: &ChatInput) -> Result<Prompt, TemplateError> {
         let plain = self.pass(input, Level::Nothing, '\0')?;
         let strings = values::strings(input);
         let texts: Vec<&str> = strings.iter().copied().chain([plain.as_str()]).collect();
@@ -260,23 +278,24 @@ impl ChatTemplate {
         Ok(prompt(&text, &outside))
     }
 
+    fn fuel(&self, input: &ChatInput) -> u64 {
+        let size: usize = values::strings(input).iter().map(|text| text.len()).sum();
+        self.limits.fuel + size as u64 / 4 + 1_000 * input.messages.len() as u64
+    }
+
     /// One rendering; marks may double the text, so the bounds of those are wider.
     fn pass(&self, input: &ChatInput, level: Level, mark: char) -> Result<String, TemplateError> {
         let marker = Marker { level, mark, guard: &self.guard };
-        let size: usize = values::strings(input).iter().map(|text| text.len()).sum();
-        let fuel = self.limits.fuel + size as u64 / 4 + 1_000 * input.messages.len() as u64;
         let (fuel, limit) = match level {
-            Level::Nothing => (fuel, self.limits.output_bytes),
-            _ => (fuel * 2, self.limits.output_bytes * (1 + mark.len_utf8())),
+            Level::Nothing => (self.fuel(input), self.limits.output_bytes),
+            _ => (2 * self.fuel(input), self.limits.output_bytes * (1 + mark.len_utf8())),
         };
         let mut env = self.env.clone();
         env.set_fuel(Some(fuel));
         let mut out = Bounded { bytes: Vec::new(), limit, full: false };
-        let result = on_deep_stack(fuel, || {
-            let context = values::context(input, &self.tokens, &marker, &self.trusted);
-            let template = env.get_template(NAME)?;
-            template.render_captured_to(context, &mut out).map(|_| ())
-        })?;
+        let context = values::context(input, &self.tokens, &marker, &self.trusted);
+        let template = env.get_template(NAME);
+        let result = template.and_then(|t| t.render_captured_to(context, &mut out).map(|_| ()));
         match result {
             Ok(()) => Ok(String::from_utf8_lossy(&out.bytes).into_owned()),
             Err(_) if out.full => Err(TemplateError::OutputTooLarge { limit: self.limits.output_bytes }),

@@ -82,7 +82,8 @@ fn measure(tag: &str) -> (usize, usize) {
         }
         let was_word =
             std::mem::replace(&mut word, byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80);
-        tokens += usize::from(!byte.is_ascii_whitespace() && !(word && was_word));
+        let goes_on = byte.is_ascii_whitespace() || (word && was_word);
+        tokens += usize::from(!goes_on);
         at += 1;
         match byte {
             b'{' | b'(' | b'[' => depth += 1,
