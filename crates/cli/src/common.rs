@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use wootz::{Context, ContextOptions, Engine, EngineOptions, Event, Finish, Generation, Model, ModelOptions};
+use wootz::template::ChatTemplate;
 use wootz_hub::{Hub, ModelRef};
 
 use crate::args::{DeviceArgs, ModelArgs};
@@ -64,13 +65,13 @@ pub fn open_model(args: &ModelArgs) -> anyhow::Result<Arc<Model>> {
 
 /// The source of a template given by name or file.
 fn template_source(name: &str) -> anyhow::Result<String> {
-    if let Some(source) = wootz::template::built_in_source(name) {
-        return Ok(source.to_owned());
+    match ChatTemplate::builtin(name) {
+        Ok(template) => Ok(template.source().to_owned()),
+        // Not a name: a file, or neither.
+        Err(unknown) => {
+            std::fs::read_to_string(name).map_err(|e| anyhow::anyhow!("{unknown}; as a file: {e}"))
+        }
     }
-    std::fs::read_to_string(name).with_context(|| {
-        let known = wootz::template::built_in_names().join(", ");
-        format!("{name:?} is no built-in chat template ({known}), and cannot be read as a file")
-    })
 }
 
 /// Loads a model's weights, with a bar.

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use wootz_arch::ArchError;
-use wootz_graph::{WeightId, WeightSource};
+use wootz_graph::{MemoryUse, WeightId, WeightSource};
 use wootz_text::template::{ChatInput, ChatTemplate, Prompt, Segment as PromptSegment, SpecialTokens};
 use wootz_text::{Segment, Tokenizer};
 
 use crate::error::Error;
+use crate::options::ContextOptions;
 use crate::sample::Vocab;
 
 /// Choices that override what the file says.
@@ -134,6 +135,22 @@ impl Model {
         tokens
     }
 
+    /// The tokenizer's model and, for byte-pair encoding, pre-tokenizer, as the file names them.
+    pub fn tokenizer_name(&self) -> String {
+        let name = |key: &str| self.file.meta().opt_str(key).ok().flatten();
+        match (name("tokenizer.ggml.model"), name("tokenizer.ggml.pre")) {
+            (Some(model), Some(pre)) => format!("{model} ({pre})"),
+            (model, _) => model.unwrap_or("unknown").to_owned(),
+        }
+    }
+
+    /// Memory that weights, and f16 caches for a context, take.
+    pub fn memory_at(&self, context: usize) -> MemoryUse {
+        let options = ContextOptions::default();
+        let caches = crate::context::layout(self, context, 1, options.batch, &options).total_bytes();
+        MemoryUse { weights: self.arch.weights().total_bytes(), caches, scratch: 0 }
+    }
+
     pub(crate) fn sampler_vocab(&self) -> SamplerVocab<'_> {
         SamplerVocab(self)
     }
@@ -147,8 +164,7 @@ impl Model {
 }
 
 fn default_template(tokenizer: &Tokenizer) -> Result<ChatTemplate, Error> {
-    const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-    Ok(ChatTemplate::new(CHATML)?.with_tokens(special_tokens(tokenizer)))
+    Ok(ChatTemplate::builtin("chatml")?.with_tokens(special_tokens(tokenizer)))
 }
 
 /// Token texts that templates name, and those that a user's words must not become.

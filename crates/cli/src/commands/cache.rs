@@ -17,10 +17,10 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
     if args.json {
         let cached: Vec<_> = cached
             .iter()
-            .map(|m| json!({ "model": m.reference.to_string(), "path": m.path, "bytes": m.bytes }))
+            .map(|m| json!({ "model": m.reference.to_string(), "paths": m.paths, "bytes": m.bytes }))
             .collect();
         let names: Vec<_> =
-            short_names().iter().map(|n| json!({ "name": n.name, "description": n.description })).collect();
+            short_names().iter().map(|n| json!({ "name": n.name, "about": n.about })).collect();
         return output::println(&json!({ "cached": cached, "short_names": names }).to_string());
     }
     let mut text = String::from("In the cache:\n");
@@ -32,7 +32,7 @@ pub fn list(args: &ListArgs) -> anyhow::Result<()> {
     }
     text.push_str("\nShort names:\n");
     for name in short_names() {
-        text.push_str(&format!("  {:<20} {}\n", name.name, name.description));
+        text.push_str(&format!("  {:<20} {}\n", name.name, name.about));
     }
     output::print(&text)
 }

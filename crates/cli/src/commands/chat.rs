@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use rustyline::error::ReadlineError;
 use serde_json::json;
 use wootz::sample::SamplingParams;
-use wootz::template::{ChatInput, Message};
+use wootz::template::{ChatInput, Content, Message};
 use wootz::{Engine, Finish, Handle, Request};
 
 use crate::args::ChatArgs;
@@ -65,6 +65,14 @@ pub fn run(args: &ChatArgs) -> anyhow::Result<()> {
 
 fn system(text: Option<&str>) -> Vec<Message> {
     text.map(|t| Message::new("system", t)).into_iter().collect()
+}
+
+/// The text of a message; conversations here have no other content.
+fn text(message: &Message) -> &str {
+    match &message.content {
+        Content::Text(text) => text,
+        _ => "",
+    }
 }
 
 fn history_file() -> Option<PathBuf> {
@@ -150,8 +158,8 @@ impl Chat {
         match name {
             "help" => output::println(HELP),
             "system" if rest.is_empty() => {
-                let text = self.messages.iter().find(|m| m.role == "system").map(Message::text);
-                output::println(&text.unwrap_or_else(|| "(no system message)".to_owned()))
+                let system = self.messages.iter().find(|m| m.role == "system").map(text);
+                output::println(system.unwrap_or("(no system message)"))
             }
             "system" => {
                 self.messages = system(Some(rest));
@@ -222,8 +230,8 @@ impl Chat {
     /// Saves messages as JSON to `path` and the computed state beside it.
     fn save(&self, path: &Path) -> anyhow::Result<()> {
         let messages: Vec<_> =
-            self.messages.iter().map(|m| json!({ "role": m.role, "content": m.text() })).collect();
-        let text = serde_json::to_string_pretty(&json!({ "messages": messages }))?;
+            self.messages.iter().map(|m| json!({ "role": m.role, "content": text(m) })).collect();
+        let list = serde_json::to_string_pretty(&json!({ "messages": messages }))?;
         let tokens = self.tokens(false)?;
         let state = state_file(path);
         let saved = self.engine.with_context({
@@ -232,7 +240,7 @@ impl Chat {
         })??;
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
-        std::fs::write(&part, text + "\n")
+        std::fs::write(&part, list + "\n")
             .and_then(|()| std::fs::rename(&part, path))
             .with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("saved {} messages, {saved} computed tokens", self.messages.len());

@@ -32,7 +32,11 @@ fn types(model: &Model) -> BTreeMap<&'static str, (usize, u64)> {
 }
 
 fn template_name(model: &Model) -> String {
-    model.template().map_or("none (ChatML is used)".to_owned(), |t| t.kind().to_string())
+    match model.template().map(|t| t.kind()) {
+        None => "none (ChatML is used)".to_owned(),
+        Some(None) => "of no known family".to_owned(),
+        Some(Some(kind)) => kind.to_string(),
+    }
 }
 
 fn as_text(model: &Model, context: usize, tensors: bool) -> String {
@@ -56,7 +60,7 @@ fn as_text(model: &Model, context: usize, tensors: bool) -> String {
         line("sliding window", format!("{window} tokens in {n} of {} layers", hp.layers));
     }
     line("trained context", format!("{} tokens", hp.context_length));
-    line("vocabulary", format!("{} tokens, tokenizer {}", hp.vocab, model.tokenizer().describe()));
+    line("vocabulary", format!("{} tokens, tokenizer {}", hp.vocab, model.tokenizer_name()));
     line("chat template", template_name(model));
     for (ty, (n, bytes)) in types(model) {
         line(&format!("tensors {ty}"), format!("{n}, {}", output::size(bytes)));
@@ -153,7 +157,7 @@ fn as_json(model: &Model, context: usize) -> Json {
         "embedding_length": hp.dim,
         "context_length": hp.context_length,
         "vocabulary": hp.vocab,
-        "tokenizer": model.tokenizer().describe(),
+        "tokenizer": model.tokenizer_name(),
         "chat_template": template_name(model),
         "memory": { "context": context, "weights": memory.weights, "caches": memory.caches },
         "metadata": metadata,
