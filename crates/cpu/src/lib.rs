@@ -9,7 +9,9 @@ mod pack;
 #[cfg(test)]
 mod testing;
 
+pub mod attention;
 pub mod elementwise;
+pub mod kv;
 pub mod memory;
 pub mod norm;
 pub mod pool;
