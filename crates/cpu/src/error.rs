@@ -46,10 +46,4 @@ pub enum CpuError {
         /// Found length.
         found: usize,
     },
-    /// There is no kernel for this weight type.
-    #[error("no kernel for weights of type {ty}")]
-    NoKernel {
-        /// Weight type.
-        ty: WeightType,
-    },
 }
