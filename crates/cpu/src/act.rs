@@ -8,7 +8,11 @@
 //! * [`ActForm::Int256`]: `q[64][t]`, `d[t]`, `pairs[4][t]` (sums of 32, as two i16: 0|2 1|3 4|6 5|7), and
 //!   `starts[16][t]` for offset 32, one for each 16 elements.
 //!
-//! A start value is minus the offset times the sum of the activations: one i32, or for instruction sets that sum
+//! Instruction sets with [`Simd::MAGNITUDES`] get more: blocks of 32 `abs[8][t]` and `flip[8][t]`, the absolute values
+//! of `q` and 127 or 128 for its signs, and as start value for offset 128 the sum of the negative activations'
+//! absolute values; blocks of 256 `negative[8][t]`, that sum for each 32 elements.
+//!
+//! A start value is otherwise minus the offset times the sum of the activations: one i32, or for instruction sets that sum
 //! in 16 bits two i16, for the even and for the odd pairs of elements.
 
 use crate::isa::{LANES, Op, Simd};
@@ -48,12 +52,12 @@ impl ActForm {
         }
     }
 
-    /// Bytes of one block of one token.
-    pub(crate) const fn block_bytes(self) -> usize {
+    /// Bytes of one block of one token, with or without what [`Simd::MAGNITUDES`] adds.
+    pub(crate) const fn block_bytes(self, magnitudes: bool) -> usize {
         match self {
             ActForm::Float => 4,
-            ActForm::Int32 => 32 + 4 + 4 + 12,
-            ActForm::Int256 => 256 + 4 + 16 + 64,
+            ActForm::Int32 => field::ABS32 + if magnitudes { 64 } else { 0 },
+            ActForm::Int256 => field::NEGATIVE256 + if magnitudes { 32 } else { 0 },
         }
     }
 }
@@ -70,12 +74,18 @@ pub(crate) mod field {
     pub(crate) const START16: usize = 44;
     /// Start values of a block of 32 for offset 128.
     pub(crate) const START128: usize = 48;
+    /// `abs` of a block of 32.
+    pub(crate) const ABS32: usize = 52;
+    /// `flip` of a block of 32.
+    pub(crate) const FLIP32: usize = 84;
     /// `d` of a block of 256.
     pub(crate) const D256: usize = 256;
     /// `pairs` of a block of 256.
     pub(crate) const PAIRS256: usize = 260;
     /// `starts` of a block of 256.
     pub(crate) const STARTS256: usize = 276;
+    /// `negative` of a block of 256.
+    pub(crate) const NEGATIVE256: usize = 340;
 }
 
 /// A run of tokens that one kernel call works on.
@@ -94,6 +104,8 @@ pub struct Activations {
     form: ActForm,
     cols: usize,
     tokens: usize,
+    tile_tokens: usize,
+    token_bytes: usize,
     buffer: Buffer,
 }
 
@@ -112,10 +124,13 @@ impl Activations {
                 found: cols,
             });
         }
-        let bytes = (blocks * form.block_bytes())
-            .checked_mul(tokens)
-            .ok_or(CpuError::OutOfMemory { bytes: usize::MAX })?;
-        Ok(Activations { isa, form, cols, tokens, buffer: Buffer::zeroed(bytes)? })
+        let (tile_tokens, magnitudes) = shape(isa);
+        let token_bytes = blocks.checked_mul(form.block_bytes(magnitudes));
+        let bytes = token_bytes.and_then(|bytes| bytes.checked_mul(tokens));
+        let (Some(token_bytes), Some(bytes)) = (token_bytes, bytes) else {
+            return Err(CpuError::OutOfMemory { bytes: usize::MAX });
+        };
+        Ok(Activations { isa, form, cols, tokens, tile_tokens, token_bytes, buffer: Buffer::zeroed(bytes)? })
     }
 
     /// Changes the number of tokens, within the memory that is there; the contents are lost.
@@ -123,7 +138,7 @@ impl Activations {
     /// # Errors
     /// [`CpuError::Length`] where the memory is too small.
     pub fn set_tokens(&mut self, tokens: usize) -> Result<(), CpuError> {
-        let most = self.buffer.len().checked_div(self.token_bytes()).unwrap_or(tokens);
+        let most = self.buffer.len().checked_div(self.token_bytes).unwrap_or(tokens);
         if tokens > most {
             return Err(CpuError::Length { what: "tokens that fit", expected: most, found: tokens });
         }
@@ -176,6 +191,8 @@ impl Activations {
             form: self.form,
             cols: self.cols,
             tokens: self.tokens,
+            tile_tokens: self.tile_tokens,
+            token_bytes: self.token_bytes,
             base: self.buffer.as_mut_ptr(),
             _buffer: std::marker::PhantomData,
         }
@@ -183,37 +200,37 @@ impl Activations {
 
     /// Bytes of one token.
     pub(crate) fn token_bytes(&self) -> usize {
-        self.cols / self.form.block() * self.form.block_bytes()
+        self.token_bytes
     }
 
     /// The tiles of the tokens from `first` on, in order; `first` is where a tile starts.
     pub(crate) fn tiles(&self, first: usize) -> impl Iterator<Item = Tile> {
-        let (most, tokens) = (tile_tokens(self.isa), self.tokens);
+        let (most, tokens) = (self.tile_tokens, self.tokens);
         let tile = move |first: usize| (first < tokens).then(|| tile_of(most, tokens, first));
         std::iter::successors(tile(first), move |last| tile(last.first + last.tokens))
     }
 
     /// Most tokens in a tile.
     pub(crate) fn tile_tokens(&self) -> usize {
-        tile_tokens(self.isa)
+        self.tile_tokens
     }
 
     /// The bytes of a tile.
     pub(crate) fn tile_bytes(&self, tile: Tile) -> &[u8] {
         let range: Range<usize> =
-            tile.first * self.token_bytes()..(tile.first + tile.tokens) * self.token_bytes();
+            tile.first * self.token_bytes..(tile.first + tile.tokens) * self.token_bytes;
         &self.buffer[range]
     }
 }
 
-/// Most tokens in a tile of this instruction set.
-fn tile_tokens(isa: Isa) -> usize {
+/// Most tokens in a tile of this instruction set, and whether it has magnitudes.
+fn shape(isa: Isa) -> (usize, bool) {
     struct Ask;
     impl Op for Ask {
-        type Output = usize;
+        type Output = (usize, bool);
         #[inline(always)]
-        unsafe fn call<S: Simd>(self) -> usize {
-            S::TOKENS
+        unsafe fn call<S: Simd>(self) -> (usize, bool) {
+            (S::TOKENS, S::MAGNITUDES)
         }
     }
     isa.dispatch(Ask)
@@ -238,6 +255,8 @@ pub struct ActRows<'a> {
     form: ActForm,
     cols: usize,
     tokens: usize,
+    tile_tokens: usize,
+    token_bytes: usize,
     base: *mut u8,
     _buffer: std::marker::PhantomData<&'a mut Buffer>,
 }
@@ -260,10 +279,9 @@ impl ActRows<'_> {
     pub unsafe fn write(&self, token: usize, x: &[f32]) {
         assert!(token < self.tokens, "token {token} of {}", self.tokens);
         assert_eq!(x.len(), self.cols, "columns of activations");
-        let tile = tile_of(tile_tokens(self.isa), self.tokens, token);
-        let token_bytes = self.cols / self.form.block() * self.form.block_bytes();
+        let tile = tile_of(self.tile_tokens, self.tokens, token);
         // SAFETY: the tile ends within the buffer, which holds `tokens * token_bytes` bytes.
-        let out = unsafe { self.base.add(tile.first * token_bytes) };
+        let out = unsafe { self.base.add(tile.first * self.token_bytes) };
         self.isa.dispatch(WriteRow {
             form: self.form,
             x,
@@ -306,7 +324,7 @@ impl Op for WriteRow<'_> {
 impl WriteRow<'_> {
     #[inline(always)]
     unsafe fn blocks<S: Simd, const N: usize>(&self) {
-        let block_bytes = self.form.block_bytes() * self.tokens;
+        let block_bytes = self.form.block_bytes(S::MAGNITUDES) * self.tokens;
         for (b, x) in self.x.as_chunks::<N>().0.iter().enumerate() {
             // SAFETY: there is one block for each N columns.
             let out = unsafe { self.out.add(b * block_bytes) };
@@ -317,6 +335,8 @@ impl WriteRow<'_> {
             };
             // Per 16 elements: sums of the even and of the odd pairs.
             let mut sums = [[0i32; 2]; 16];
+            // Per 32 elements: the sum of the negative values.
+            let mut negative = [0i32; 8];
             // SAFETY: the processor has `S`; 16 elements are read from a block of N.
             let d = unsafe {
                 quantize::<S, N>(x, |i, q| {
@@ -324,6 +344,18 @@ impl WriteRow<'_> {
                         put(0, 4 * i + c, u32::from_le_bytes(group.map(|v| v as u8)));
                         sums[i][0] += i32::from(group[0]) + i32::from(group[1]);
                         sums[i][1] += i32::from(group[2]) + i32::from(group[3]);
+                        if S::MAGNITUDES {
+                            negative[i / 2] += group.iter().map(|v| i32::from(*v).min(0)).sum::<i32>();
+                            if N == 32 {
+                                put(
+                                    field::ABS32,
+                                    4 * i + c,
+                                    u32::from_le_bytes(group.map(|v| v.unsigned_abs())),
+                                );
+                                let flip = group.map(|v| if v < 0 { 127 } else { 128 });
+                                put(field::FLIP32, 4 * i + c, u32::from_le_bytes(flip));
+                            }
+                        }
                     }
                 })
             };
@@ -342,7 +374,8 @@ impl WriteRow<'_> {
                 put(field::START8, 0, start(sum, 8));
                 put(field::START16, 0, start(sum, 16));
                 // Only wide products read this one, and they sum in 32 bits everywhere.
-                put(field::START128, 0, (-128 * (sum[0] + sum[1])) as u32);
+                let wide = if S::MAGNITUDES { -negative[0] } else { -128 * (sum[0] + sum[1]) };
+                put(field::START128, 0, wide as u32);
             } else {
                 put(field::D256, 0, d.to_bits());
                 let sub = |i: usize| {
@@ -354,6 +387,11 @@ impl WriteRow<'_> {
                 }
                 for (i, sum) in sums.into_iter().enumerate() {
                     put(field::STARTS256, i, start(sum, 32));
+                }
+                if S::MAGNITUDES {
+                    for (i, sum) in negative.into_iter().enumerate() {
+                        put(field::NEGATIVE256, i, -sum as u32);
+                    }
                 }
             }
         }

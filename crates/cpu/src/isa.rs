@@ -164,6 +164,8 @@ pub(crate) trait Simd: Copy + 'static {
     type Codes: Copy;
     /// Codes ready for the wide product.
     type Wide: Copy;
+    /// Four activations for the wide product, for all lanes.
+    type WideX: Copy;
 
     /// Most tokens in a tile: as many as the registers hold sums for.
     const TOKENS: usize;
@@ -171,6 +173,8 @@ pub(crate) trait Simd: Copy + 'static {
     const PAIRS: bool;
     /// Float vectors that the registers hold as sums, next to two operands.
     const SUMS: usize;
+    /// Whether wide products need activations as absolute values and sign masks, and the sums of the negative ones.
+    const MAGNITUDES: bool;
 
     /// Runs `op` compiled for this instruction set.
     unsafe fn enter<O: Op>(op: O) -> O::Output;
@@ -210,6 +214,13 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn f_largest(a: Self::F) -> f32;
     /// Writes 16 f16, rounded to the nearest, ties to even.
     unsafe fn f_store_f16(p: *mut u8, a: Self::F);
+
+    /// `p`, in disguise number `N`: what was loaded from it before is loaded again, where keeping it would cost
+    /// registers.
+    #[inline(always)]
+    unsafe fn again<const N: usize>(p: *const u8) -> *const u8 {
+        p
+    }
 
     unsafe fn i_zero() -> Self::I;
     unsafe fn i_splat(a: i32) -> Self::I;
@@ -267,11 +278,16 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// Readies codes whose offset is 128.
     unsafe fn wide(a: Self::I) -> Self::Wide;
+    /// Four activations: at `x` as they are, at `abs` and `flip` as absolute values and as sign masks xor 128.
+    unsafe fn wide_x(x: *const u8, abs: *const u8, flip: *const u8) -> Self::WideX;
+    /// Four activations at `x`, where there are no absolute values and masks.
+    unsafe fn wide_x_alone(x: *const u8) -> Self::WideX;
     /// An empty sum, given the start value at `p`.
     unsafe fn wide_start(p: *const u8) -> Self::I;
-    /// An empty sum, given the start values for offset 32 of two halves, `gap` bytes apart.
-    unsafe fn wide_start_of_two(p: *const u8, gap: usize) -> Self::I;
-    unsafe fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::X) -> Self::I;
+    /// An empty sum, given at `p` the start values for offset 32 of two halves, `gap` bytes apart, and at
+    /// `negative` minus the sum of the negative activations, where the instruction set asks for it.
+    unsafe fn wide_start_of_two(p: *const u8, gap: usize, negative: *const u8) -> Self::I;
+    unsafe fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I;
     /// `a` plus `sum` times `scale`, which is in -32..=31.
     unsafe fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I;
 }

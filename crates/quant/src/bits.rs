@@ -1,6 +1,13 @@
 //! Bit fields of codes: how the formats pack them, and back.
 
-use crate::block::{bytes, u32_at};
+use crate::block::bytes;
+
+/// For each bit, lowest first, 255 where it is set and 0 where not.
+#[inline(always)]
+pub(crate) fn masks(bits: u8) -> [u8; 8] {
+    // Comparisons with constants are vector instructions where shifts of bytes are not.
+    [1, 2, 4, 8, 16, 32, 64, 128].map(|bit: u8| if bits & bit != 0 { 255 } else { 0 })
+}
 
 /// Low nibbles of `packed` to `low`, high nibbles to `high`.
 pub(crate) fn split_nibbles(packed: &[u8], low: &mut [u8], high: &mut [u8]) {
@@ -70,9 +77,10 @@ pub(crate) fn unpack_plane(plane: &[u8; 32], bit: u32, codes: &mut [u8; 256]) {
 /// Five-bit codes: nibbles at `qs`, the fifth bits in the u32 at `qh`.
 pub(crate) fn unpack_five(block: &[u8], qh: usize, qs: usize, codes: &mut [u8; 32]) {
     unpack_nibbles(bytes(block, qs), codes);
-    let high = u32_at(block, qh);
-    for (i, c) in codes.iter_mut().enumerate() {
-        *c |= ((high >> i & 1) << 4) as u8;
+    for (codes, &high) in codes.as_chunks_mut::<8>().0.iter_mut().zip(bytes::<4>(block, qh)) {
+        for (c, set) in codes.iter_mut().zip(masks(high)) {
+            *c |= set & 16;
+        }
     }
 }
 

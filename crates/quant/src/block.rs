@@ -247,14 +247,15 @@ pub(crate) fn put_f16(block: &mut [u8], at: usize, value: f32) -> Result<(), Out
     if value.is_finite() { Ok(()) } else { Err(OutOfRange) }
 }
 
-/// The value of largest magnitude, with its sign; the first of equals, 0 for a block of zeros.
-pub(crate) fn extreme(x: &[f32]) -> f32 {
-    x.iter().fold(0.0, |best: f32, &v| if v.abs() > best.abs() { v } else { best })
+/// The value of largest magnitude, with its sign; the first of equals, 0 for none but zeros.
+pub(crate) fn extreme(x: impl IntoIterator<Item = f32>) -> f32 {
+    x.into_iter().fold(0.0, |best: f32, v| if v.abs() > best.abs() { v } else { best })
 }
 
-/// The inverse of a scale; 0 for 0.
+/// The inverse of a scale; 0 where that is infinite.
 pub(crate) fn inverse(d: f32) -> f32 {
-    if d == 0.0 { 0.0 } else { 1.0 / d }
+    let inverse = 1.0 / d;
+    if inverse.is_finite() { inverse } else { 0.0 }
 }
 
 /// The scale that spreads codes `0..=top` over the block, and the least value.

@@ -28,7 +28,7 @@ pub enum QuantError {
     Length {
         /// The weight type.
         ty: WeightType,
-        /// `"bytes"`, `"elements"` or `"codes"`.
+        /// `"bytes"` or `"elements"`.
         unit: &'static str,
         /// The length the other argument asks for.
         expected: usize,

@@ -1,5 +1,7 @@
 //! Codebooks: packed tables in the source, tables of bytes in the program.
 
+use crate::bits::masks;
+
 /// Expands packed entries (each the indices of `W` values, lowest bits first) at compile time.
 pub(crate) const fn unpack<const N: usize, const W: usize>(values: &[i8], packed: &[u16; N]) -> [[i8; W]; N] {
     let bits = 16 / W;
@@ -23,9 +25,9 @@ pub(crate) const fn even_signs(index: u32) -> u8 {
 }
 
 /// Writes codes `128 ± magnitude`; bit `i` of `signs` makes element `i` negative.
-pub(crate) fn signed<const W: usize>(magnitudes: &[i8; W], signs: u8, codes: &mut [u8]) {
-    for (i, (code, &v)) in codes.iter_mut().zip(magnitudes).enumerate() {
-        let negative = (signs >> i & 1).wrapping_neg();
-        *code = 128u8.wrapping_add((v as u8 ^ negative).wrapping_sub(negative));
+pub(crate) fn signed<const W: usize>(magnitudes: &[i8; W], signs: u8, codes: &mut [u8; W]) {
+    for ((code, &v), negative) in codes.iter_mut().zip(magnitudes).zip(masks(signs)) {
+        // Two's complement: `!v + 1` is `-v`.
+        *code = (v as u8 ^ negative).wrapping_sub(negative) ^ 128;
     }
 }

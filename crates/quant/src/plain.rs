@@ -31,3 +31,21 @@ pub(crate) fn write<const B: usize>(
     }
     Ok(())
 }
+
+/// Declares the `INFO` of a plain type of integers; writing rounds to the nearest one, ties to even.
+macro_rules! integers {
+    ($id:literal, $int:ident) => {
+        pub(crate) const INFO: crate::block::Info = crate::block::Info::plain::<{ size_of::<$int>() }>(
+            $id,
+            |src, dst| crate::plain::read(src, dst, |b| $int::from_le_bytes(b) as f32),
+            |src, dst| {
+                const LOW: f32 = $int::MIN as f32;
+                crate::plain::write(src, dst, |x| {
+                    let x = x.round_ties_even();
+                    (LOW..-LOW).contains(&x).then(|| (x as $int).to_le_bytes())
+                })
+            },
+        );
+    };
+}
+pub(crate) use integers;

@@ -1,6 +1,8 @@
 //! The weight types, one file each: byte offsets inside a block, codes and scales, encoder.
 //!
-//! To add one: write its file and add its line here.
+//! To add one: write its file, which implements the crate's `Block` trait (`EncodeBlock` too if it can be written),
+//! and add its line here, in the order of ids. The tests in `tests/golden.rs` then fail until
+//! `tests/golden/make.py` knows the type and has written its golden blocks.
 
 crate::registry::quants! {
     f32: F32,

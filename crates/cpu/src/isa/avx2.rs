@@ -1,6 +1,7 @@
 //! AVX2: a virtual vector is two registers.
 
 use super::{LANES, Op, Simd, simd_functions};
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// The AVX2 machine.
@@ -41,6 +42,28 @@ pub(super) unsafe fn largest_of_8(a: __m256) -> f32 {
         _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps::<0b01_01_01_01>(a, a)))
     }
 }
+/// Writes a sum that the compiler must not reorder: products added up in another order give the same, but need
+/// more registers than there are.
+macro_rules! sum_in_order {
+    ($name:ident, $instruction:literal) => {
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn $name(mut sum: __m256i, product: __m256i) -> __m256i {
+            // SAFETY: works on its operands alone; the processor has AVX2.
+            unsafe {
+                asm!(
+                    concat!($instruction, " {sum}, {sum}, {product}"),
+                    sum = inout(ymm_reg) sum,
+                    product = in(ymm_reg) product,
+                    options(pure, nomem, nostack, preserves_flags)
+                );
+            }
+            sum
+        }
+    };
+}
+sum_in_order!(add_i16, "vpaddw");
+sum_in_order!(add_i32, "vpaddd");
 
 impl Simd for Avx2 {
     type F = Two<__m256>;
@@ -49,12 +72,14 @@ impl Simd for Avx2 {
     /// 16 pairs of i16 sums; their final values fit, and wrapping on the way does no harm.
     type Sum = Two<__m256i>;
     type Codes = Two<__m256i>;
-    /// Absolute values and signed values.
-    type Wide = [Two<__m256i>; 2];
+    type Wide = Two<__m256i>;
+    /// Absolute values, and sign masks xor 128.
+    type WideX = [__m256i; 2];
 
     const TOKENS: usize = 4;
     const PAIRS: bool = true;
     const SUMS: usize = 6;
+    const MAGNITUDES: bool = true;
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {
@@ -103,6 +128,17 @@ impl Simd for Avx2 {
             _mm_storeu_si128(p.add(16).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a[1]));
         }
 
+        fn again<const N: usize>(p: *const u8) -> *const u8 {
+            let mut address = p.expose_provenance();
+            asm!(
+                "/* {address} {n} */",
+                address = inout(reg) address,
+                n = const N,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+            std::ptr::with_exposed_provenance(address)
+        }
+
         fn i_zero() -> Self::I { [_mm256_setzero_si256(); 2] }
         fn i_splat(a: i32) -> Self::I { [_mm256_set1_epi32(a); 2] }
         fn i_load(p: *const u8) -> Self::I {
@@ -147,8 +183,10 @@ impl Simd for Avx2 {
             both!(_mm256_shuffle_epi8; table, a)
         }
         fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I {
-            let product = both!(_mm256_madd_epi16; a, b);
-            both!(_mm256_add_epi32; product, c)
+            [
+                add_i32(c[0], _mm256_madd_epi16(a[0], b[0])),
+                add_i32(c[1], _mm256_madd_epi16(a[1], b[1])),
+            ]
         }
 
         /// In both i16 of the lane, since a sum is a pair.
@@ -178,8 +216,8 @@ impl Simd for Avx2 {
         fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum {
             // Codes have at most six bits: 2 * 63 * 127 does not saturate.
             [
-                _mm256_add_epi16(sum[0], _mm256_maddubs_epi16(codes[0], x)),
-                _mm256_add_epi16(sum[1], _mm256_maddubs_epi16(codes[1], x)),
+                add_i16(sum[0], _mm256_maddubs_epi16(codes[0], x)),
+                add_i16(sum[1], _mm256_maddubs_epi16(codes[1], x)),
             ]
         }
         fn sum_total(sum: Self::Sum) -> Self::I {
@@ -188,24 +226,28 @@ impl Simd for Avx2 {
         }
         fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I { Self::i_madd_i16(sum, scale, a) }
 
-        fn wide(a: Self::I) -> Self::Wide {
-            let flip = [_mm256_set1_epi8(-128); 2];
-            let signed = both!(_mm256_xor_si256; a, flip);
-            [both!(_mm256_abs_epi8; signed), signed]
+        fn wide(a: Self::I) -> Self::Wide { a }
+        fn wide_x(_x: *const u8, abs: *const u8, flip: *const u8) -> Self::WideX {
+            [Self::x_broadcast(abs), Self::x_broadcast(flip)]
         }
-        /// The codes are made signed instead.
-        fn wide_start(_p: *const u8) -> Self::I { Self::i_zero() }
-        fn wide_start_of_two(_p: *const u8, _gap: usize) -> Self::I { Self::i_zero() }
-        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::X) -> Self::I {
-            // |w| * (x with the sign of w): at most 2 * 128 * 127 = 32512, so no saturation.
-            let [abs, signed] = codes;
+        fn wide_x_alone(x: *const u8) -> Self::WideX {
+            let x = Self::x_broadcast(x);
+            let negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), x);
+            [_mm256_abs_epi8(x), _mm256_xor_si256(negative, _mm256_set1_epi8(-128))]
+        }
+        fn wide_start(p: *const u8) -> Self::I { Self::i_broadcast(p) }
+        fn wide_start_of_two(_p: *const u8, _gap: usize, negative: *const u8) -> Self::I {
+            Self::i_broadcast(negative)
+        }
+        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I {
+            // With m = -1 where x < 0, else 0: w * x = |x| * (w ^ m) + |x| * -m, since w ^ -1 = -w - 1. The last
+            // term does not depend on w; its sum is the start value. One xor with m ^ 128 also makes the code
+            // signed. At most 2 * 128 * 127 = 32512, so nothing saturates.
             let ones = _mm256_set1_epi16(1);
-            let p0 = _mm256_maddubs_epi16(abs[0], _mm256_sign_epi8(x, signed[0]));
-            let p1 = _mm256_maddubs_epi16(abs[1], _mm256_sign_epi8(x, signed[1]));
-            [
-                _mm256_add_epi32(sum[0], _mm256_madd_epi16(p0, ones)),
-                _mm256_add_epi32(sum[1], _mm256_madd_epi16(p1, ones)),
-            ]
+            let [abs, flip] = x;
+            let p0 = _mm256_maddubs_epi16(abs, _mm256_xor_si256(codes[0], flip));
+            let p1 = _mm256_maddubs_epi16(abs, _mm256_xor_si256(codes[1], flip));
+            [add_i32(sum[0], _mm256_madd_epi16(p0, ones)), add_i32(sum[1], _mm256_madd_epi16(p1, ones))]
         }
         fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
             // The scale fills both halves of its lane; one sign-extended copy is what the product needs.

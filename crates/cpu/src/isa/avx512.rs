@@ -15,10 +15,12 @@ impl Simd for Avx512 {
     type Sum = __m512i;
     type Codes = __m512i;
     type Wide = __m512i;
+    type WideX = Self::X;
 
     const TOKENS: usize = 8;
     const PAIRS: bool = false;
     const SUMS: usize = 24;
+    const MAGNITUDES: bool = false;
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {
@@ -106,11 +108,13 @@ impl Simd for Avx512 {
         }
 
         fn wide(a: Self::I) -> Self::Wide { a }
+        fn wide_x(x: *const u8, _abs: *const u8, _flip: *const u8) -> Self::WideX { Self::x_broadcast(x) }
+        fn wide_x_alone(x: *const u8) -> Self::WideX { Self::x_broadcast(x) }
         fn wide_start(p: *const u8) -> Self::I { Self::i_broadcast(p) }
-        fn wide_start_of_two(p: *const u8, gap: usize) -> Self::I {
+        fn wide_start_of_two(p: *const u8, gap: usize, _negative: *const u8) -> Self::I {
             _mm512_slli_epi32::<2>(_mm512_add_epi32(Self::i_broadcast(p), Self::i_broadcast(p.add(gap))))
         }
-        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::X) -> Self::I { _mm512_dpbusd_epi32(sum, codes, x) }
+        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I { _mm512_dpbusd_epi32(sum, codes, x) }
         fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
             _mm512_add_epi32(a, _mm512_mullo_epi32(sum, scale))
         }

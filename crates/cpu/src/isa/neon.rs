@@ -88,10 +88,12 @@ impl Simd for Neon {
     type Sum = Four<int32x4_t>;
     type Codes = Four<int8x16_t>;
     type Wide = Four<int8x16_t>;
+    type WideX = Self::X;
 
     const TOKENS: usize = 4;
     const PAIRS: bool = false;
     const SUMS: usize = 6;
+    const MAGNITUDES: bool = false;
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {
@@ -215,9 +217,11 @@ impl Simd for Neon {
         fn wide(a: Self::I) -> Self::Wide {
             from_fn(|i| vreinterpretq_s8_u8(veorq_u8(vreinterpretq_u8_s32(a[i]), vdupq_n_u8(0x80))))
         }
+        fn wide_x(x: *const u8, _abs: *const u8, _flip: *const u8) -> Self::WideX { Self::x_broadcast(x) }
+        fn wide_x_alone(x: *const u8) -> Self::WideX { Self::x_broadcast(x) }
         fn wide_start(_p: *const u8) -> Self::I { Self::i_zero() }
-        fn wide_start_of_two(_p: *const u8, _gap: usize) -> Self::I { Self::i_zero() }
-        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::X) -> Self::I { from_fn(|i| sdot(sum[i], codes[i], x)) }
+        fn wide_start_of_two(_p: *const u8, _gap: usize, _negative: *const u8) -> Self::I { Self::i_zero() }
+        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I { from_fn(|i| sdot(sum[i], codes[i], x)) }
         fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I { all!(vmlaq_s32; a, sum, scale) }
     }
 }

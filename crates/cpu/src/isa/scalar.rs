@@ -41,10 +41,12 @@ impl Simd for Scalar {
     type Sum = [i32; LANES];
     type Codes = [i32; LANES];
     type Wide = [i32; LANES];
+    type WideX = Self::X;
 
     const TOKENS: usize = 4;
     const PAIRS: bool = false;
     const SUMS: usize = 6;
+    const MAGNITUDES: bool = false;
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {
@@ -129,11 +131,13 @@ impl Simd for Scalar {
         fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I { from_fn(|i| a[i] + sum[i] * scale[i]) }
 
         fn wide(a: Self::I) -> Self::Wide { a }
+        fn wide_x(x: *const u8, _abs: *const u8, _flip: *const u8) -> Self::WideX { Self::x_broadcast(x) }
+        fn wide_x_alone(x: *const u8) -> Self::WideX { Self::x_broadcast(x) }
         fn wide_start(p: *const u8) -> Self::I { Self::i_broadcast(p) }
-        fn wide_start_of_two(p: *const u8, gap: usize) -> Self::I {
+        fn wide_start_of_two(p: *const u8, gap: usize, _negative: *const u8) -> Self::I {
             Self::i_add(Self::i_broadcast(p), Self::i_broadcast(p.add(gap))).map(|v| v << 2)
         }
-        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::X) -> Self::I { dot_bytes(sum, codes, x) }
+        fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I { dot_bytes(sum, codes, x) }
         fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
             from_fn(|i| a[i] + sum[i] * scale[i])
         }

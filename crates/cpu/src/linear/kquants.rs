@@ -1,13 +1,17 @@
 //! Types with blocks of 256: sub-blocks with integer scales, all exact in i32, then one f32 step for a block (two
 //! with minimums). The largest sum, of Q6_K, is 256 * 32 * 127 * 128, below 2^31.
 
-use super::legacy::{IQ4_VALUES, fives, nibbles};
+use super::legacy::{IQ4_CODES, fives, nibbles};
 use super::tile::Format;
 use crate::act::{ActForm, field};
 use crate::isa::{LANES, Simd};
 
 const HALF: usize = 2 * LANES;
-const ACT_BLOCK: usize = ActForm::Int256.block_bytes();
+
+/// Bytes of a block of activations of one token.
+const fn act_block<S: Simd>() -> usize {
+    ActForm::Int256.block_bytes(S::MAGNITUDES)
+}
 
 /// Adds `sums * d(weights) * d(activations)` to `acc`.
 #[inline(always)]
@@ -79,6 +83,25 @@ impl<const HIGH: bool> FourK<HIGH> {
         }
     }
 
+    /// Adds the nibble vectors `FIRST` and `FIRST + 1` of sub-block `j` at `q`.
+    #[inline(always)]
+    unsafe fn half<S: Simd, const T: usize, const FIRST: usize>(
+        q: *const u8,
+        a: *const u8,
+        j: usize,
+        high: &mut S::I,
+        sums: &mut [S::Sum; T],
+    ) {
+        for v in FIRST..FIRST + 2 {
+            // SAFETY: the caller passes a sub-block and the block's activations.
+            unsafe {
+                let (low, top) = if HIGH { fives::<S>(q.add(64), v, high) } else { nibbles::<S>(q, v) };
+                dot::<S, T>(sums, S::codes(low, 0), a, 8 * j + v);
+                dot::<S, T>(sums, S::codes(top, 0), a, 8 * j + 4 + v);
+            }
+        }
+    }
+
     /// Minimums times the activations' sums of 32; both are paired 0|2 1|3 4|6 5|7.
     #[inline(always)]
     unsafe fn min_sums<S: Simd, const T: usize>(w: *const u8, a: *const u8) -> [S::I; T] {
@@ -116,7 +139,7 @@ impl<const HIGH: bool> Format for FourK<HIGH> {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * Self::BYTES * LANES), a.add(b * ACT_BLOCK * T));
+                let (w, a) = (w.add(b * Self::BYTES * LANES), a.add(b * act_block::<S>() * T));
                 let mut totals = [S::i_zero(); T];
                 for half in 0..2 {
                     let mut factors = Self::factors::<S>(w, 0, half);
@@ -126,16 +149,12 @@ impl<const HIGH: bool> Format for FourK<HIGH> {
                         factors = S::i_shr::<8>(factors);
                         let mut high = if HIGH { S::i_load(q) } else { S::i_zero() };
                         let mut sums = [S::sum_zero(); T];
-                        for v in 0..4 {
-                            let (low, top) =
-                                if HIGH { fives::<S>(q.add(64), v, &mut high) } else { nibbles::<S>(q, v) };
-                            dot::<S, T>(&mut sums, S::codes(low, 0), a, 8 * j + v);
-                            dot::<S, T>(&mut sums, S::codes(top, 0), a, 8 * j + 4 + v);
-                            if HIGH && S::PAIRS && v == 1 {
-                                add_scaled::<S, T>(&mut totals, &sums, scale);
-                                sums = [S::sum_zero(); T];
-                            }
+                        Self::half::<S, T, 0>(q, a, j, &mut high, &mut sums);
+                        if HIGH && S::PAIRS {
+                            add_scaled::<S, T>(&mut totals, &sums, scale);
+                            sums = [S::sum_zero(); T];
                         }
+                        Self::half::<S, T, 2>(q, a, j, &mut high, &mut sums);
                         add_scaled::<S, T>(&mut totals, &sums, scale);
                     }
                 }
@@ -190,6 +209,7 @@ impl Q6K {
     ) {
         // SAFETY: the caller passes a run of the block and the block's activations.
         unsafe {
+            let run = S::again::<PART>(run);
             let mut sums = starts::<S, T>(a, 4 * g + PART);
             for v in 0..4 {
                 let both = S::i_load(run.add(if PART.is_multiple_of(2) { 64 } else { 576 } + 64 * v));
@@ -221,7 +241,7 @@ impl Format for Q6K {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * 210 * LANES), a.add(b * ACT_BLOCK * T));
+                let (w, a) = (w.add(b * 210 * LANES), a.add(b * act_block::<S>() * T));
                 let mut totals = [S::i_zero(); T];
                 for g in 0..4 {
                     let run = w.add(HALF + 832 * g);
@@ -256,6 +276,7 @@ impl Q2K {
     ) {
         // SAFETY: the caller passes a run of the block and the block's activations.
         unsafe {
+            let run = S::again::<PART>(run);
             let mask = S::i_splat(15);
             let mut sums = [S::sum_zero(); T];
             for v in 0..4 {
@@ -283,7 +304,7 @@ impl Format for Q2K {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * 84 * LANES), a.add(b * ACT_BLOCK * T));
+                let (w, a) = (w.add(b * 84 * LANES), a.add(b * act_block::<S>() * T));
                 let (mut totals, mut mins) = ([S::i_zero(); T], [S::i_zero(); T]);
                 for g in 0..4 {
                     let run = w.add(2 * HALF + 320 * g);
@@ -319,6 +340,7 @@ impl Q3K {
     ) {
         // SAFETY: the caller passes a run of the block and the block's activations.
         unsafe {
+            let run = S::again::<PART>(run);
             let mut sums = [S::sum_zero(); T];
             for t in 0..T {
                 sums[t] = S::sum_start_eighth(a.add(field::STARTS256 * T + ((4 * g + PART) * T + t) * 4));
@@ -368,7 +390,7 @@ impl Format for Q3K {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * 110 * LANES), a.add(b * ACT_BLOCK * T));
+                let (w, a) = (w.add(b * 110 * LANES), a.add(b * act_block::<S>() * T));
                 let mut totals = [S::i_zero(); T];
                 for g in 0..4 {
                     let run = w.add(HALF + 192 + 384 * g);
@@ -432,22 +454,25 @@ impl Format for Iq4Xs {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * 136 * LANES), a.add(b * ACT_BLOCK * T));
+                let (w, a) = (w.add(b * 136 * LANES), a.add(b * act_block::<S>() * T));
                 let mut totals = [S::i_zero(); T];
                 let [mut even, mut odd] = Self::scales::<S>(w);
                 for j in 0..8 {
                     let q = w.add(128 + 256 * j);
                     let mut sums = [S::i_zero(); T];
                     for t in 0..T {
-                        sums[t] =
-                            S::wide_start_of_two(a.add(field::STARTS256 * T + (2 * j * T + t) * 4), 4 * T);
+                        sums[t] = {
+                            let starts = a.add(field::STARTS256 * T + (2 * j * T + t) * 4);
+                            let negative = a.wrapping_add(field::NEGATIVE256 * T + (j * T + t) * 4);
+                            S::wide_start_of_two(starts, 4 * T, negative)
+                        };
                     }
                     for v in 0..4 {
                         let (low, top) = nibbles::<S>(q, v);
-                        let low = S::wide(S::i_lookup(&IQ4_VALUES, low));
-                        let top = S::wide(S::i_lookup(&IQ4_VALUES, top));
+                        let low = S::wide(S::i_lookup(&IQ4_CODES, low));
+                        let top = S::wide(S::i_lookup(&IQ4_CODES, top));
                         for t in 0..T {
-                            let x = |v: usize| S::x_broadcast(a.add(((8 * j + v) * T + t) * 4));
+                            let x = |v: usize| S::wide_x_alone(a.add(((8 * j + v) * T + t) * 4));
                             sums[t] = S::dot_wide(sums[t], low, x(v));
                             sums[t] = S::dot_wide(sums[t], top, x(v + 4));
                         }

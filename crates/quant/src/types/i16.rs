@@ -1,18 +1,3 @@
-//! Signed 16-bit integers, little endian; writing rounds to the nearest one, ties to even.
+//! Signed integers of 16 bits, little endian.
 
-use crate::block::Info;
-use crate::plain::{read, write};
-
-pub(crate) const INFO: Info = Info::plain::<2>(
-    25,
-    |src, dst| read(src, dst, |b| i16::from_le_bytes(b) as f32),
-    |src, dst| {
-        write(src, dst, |x| {
-            let x = x.round_ties_even();
-            (LOW..HIGH).contains(&x).then(|| (x as i16).to_le_bytes())
-        })
-    },
-);
-
-const LOW: f32 = i16::MIN as f32;
-const HIGH: f32 = -LOW;
+crate::plain::integers!(25, i16);

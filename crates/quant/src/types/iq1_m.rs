@@ -34,7 +34,7 @@ impl Block<256, 56> for IQ1_M {
         }
         // Levels are eighths.
         out.d = f16::from_bits(d).to_f32() / 8.0;
-        for (i, codes) in out.codes.chunks_exact_mut(8).enumerate() {
+        for (i, codes) in out.codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             let nibble = block[QH + i / 2] >> (4 * (i % 2)) & 15;
             shifted(usize::from(block[QS + i]) | usize::from(nibble & 7) << 8, nibble & 8 != 0, codes);
         }

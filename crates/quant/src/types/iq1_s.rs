@@ -25,7 +25,7 @@ impl Block<256, 50> for IQ1_S {
     fn unpack(block: &[u8; 50], out: &mut Unpacked) {
         // Levels are eighths.
         out.d = f16_at(block, D) / 8.0;
-        for (i, codes) in out.codes.chunks_exact_mut(8).enumerate() {
+        for (i, codes) in out.codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             let word = u16_at(block, QH + i / 4 * 2);
             out.scales[i / 4] = i32::from(2 * (word >> 12 & 7) + 1);
             let high = usize::from(word >> (3 * (i % 4)) & 7);
@@ -35,7 +35,7 @@ impl Block<256, 50> for IQ1_S {
 }
 
 /// Writes eight codes of the codebook, less an eighth or more by one.
-pub(super) fn shifted(index: usize, less: bool, codes: &mut [u8]) {
+pub(super) fn shifted(index: usize, less: bool, codes: &mut [u8; 8]) {
     let zero = if less { 127 } else { 129u8 };
     for (c, &v) in codes.iter_mut().zip(&grids::IQ1_S[index]) {
         *c = zero.wrapping_add(v as u8);

@@ -30,7 +30,7 @@ impl Block<256, 82> for IQ2_S {
         // A group's scale is `(s + 1/2) / 4`, kept in eighths.
         out.d = f16_at(block, D) / 8.0;
         odd_scales(&block[SCALES..], &mut out.scales);
-        for (i, codes) in out.codes.chunks_exact_mut(8).enumerate() {
+        for (i, codes) in out.codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             let high = usize::from(block[QH + i / 4] >> (2 * (i % 4)) & 3);
             signed(&grids::IQ2_S[usize::from(block[QS + i]) | high << 8], block[SIGNS + i], codes);
         }

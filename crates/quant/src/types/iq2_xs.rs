@@ -25,7 +25,7 @@ impl Block<256, 74> for IQ2_XS {
         // A group's scale is `(s + 1/2) / 4`, kept in eighths.
         out.d = f16_at(block, D) / 8.0;
         odd_scales(&block[SCALES..], &mut out.scales);
-        for (q, codes) in block[QS..SCALES].as_chunks().0.iter().zip(out.codes.chunks_exact_mut(8)) {
+        for (q, codes) in block[QS..SCALES].as_chunks().0.iter().zip(out.codes.as_chunks_mut::<8>().0) {
             let q = u16::from_le_bytes(*q);
             signed(&grids::IQ2_XS[usize::from(q & 511)], even_signs(u32::from(q >> 9)), codes);
         }

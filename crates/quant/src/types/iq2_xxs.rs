@@ -27,7 +27,7 @@ impl Block<256, 66> for IQ2_XXS {
         for ((group, codes), scale) in groups.zip(out.codes.chunks_exact_mut(32)).zip(&mut out.scales) {
             let word = u32_at(group, 4);
             *scale = (2 * (word >> 28) + 1) as i32;
-            for (k, codes) in codes.chunks_exact_mut(8).enumerate() {
+            for (k, codes) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
                 signed(&grids::IQ2_XXS[usize::from(group[k])], even_signs(word >> (7 * k)), codes);
             }
         }

@@ -29,7 +29,7 @@ impl Block<256, 110> for IQ3_S {
     fn unpack(block: &[u8; 110], out: &mut Unpacked) {
         out.d = f16_at(block, D);
         odd_scales(&block[SCALES..], &mut out.scales[..8]);
-        for (i, codes) in out.codes.chunks_exact_mut(4).enumerate() {
+        for (i, codes) in out.codes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
             let high = usize::from(block[QH + i / 8] >> (i % 8) & 1);
             let signs = block[SIGNS + i / 2] >> (4 * (i % 2));
             signed(&grids::IQ3_S[usize::from(block[QS + i]) | high << 8], signs, codes);

@@ -24,14 +24,11 @@ impl Block<256, 98> for IQ3_XXS {
     fn unpack(block: &[u8; 98], out: &mut Unpacked) {
         // A group's scale is `(s + 1/2) / 2`, kept in quarters.
         out.d = f16_at(block, D) / 4.0;
-        let indices = block[QS..SIGNS].as_chunks::<2>().0;
-        for (i, (codes, index)) in out.codes.chunks_exact_mut(8).zip(indices).enumerate() {
-            let word = u32_at(block, SIGNS + i / 4 * 4);
-            out.scales[i / 4] = (2 * (word >> 28) + 1) as i32;
-            let signs = even_signs(word >> (7 * (i % 4)));
-            let (low, high) = codes.split_at_mut(4);
-            signed(&grids::IQ3_XXS[usize::from(index[0])], signs, low);
-            signed(&grids::IQ3_XXS[usize::from(index[1])], signs >> 4, high);
+        for (i, codes) in out.codes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let word = u32_at(block, SIGNS + i / 8 * 4);
+            out.scales[i / 8] = (2 * (word >> 28) + 1) as i32;
+            let signs = even_signs(word >> (7 * (i / 2 % 4))) >> (4 * (i % 2));
+            signed(&grids::IQ3_XXS[usize::from(block[QS + i])], signs, codes);
         }
     }
 }

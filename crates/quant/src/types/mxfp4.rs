@@ -27,7 +27,7 @@ impl Block<32, 17> for MXFP4 {
 impl EncodeBlock<32, 17> for MXFP4 {
     fn encode(x: &[f32; 32], block: &mut [u8; 17]) -> Result<(), OutOfRange> {
         // The largest value has the exponent of the largest level, 8 (of doubled values).
-        let exponent = (extreme(x).abs().to_bits() >> 23) as u8;
+        let exponent = (extreme(*x).abs().to_bits() >> 23) as u8;
         let e = exponent.saturating_sub(2);
         let d = scale(e);
         block[E] = e;

@@ -37,7 +37,7 @@ impl Block<64, 36> for NVFP4 {
 impl EncodeBlock<64, 36> for NVFP4 {
     fn encode(x: &[f32; 64], block: &mut [u8; 36]) -> Result<(), OutOfRange> {
         for (g, x) in x.chunks_exact(16).enumerate() {
-            let e = nearest_scale(extreme(x).abs() / 6.0)?;
+            let e = nearest_scale(extreme(x.iter().copied()).abs() / 6.0)?;
             let d = UNIT * units(e) as f32;
             block[D + g] = e;
             let (low, high) = x.split_at(8);

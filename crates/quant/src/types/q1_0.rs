@@ -1,5 +1,6 @@
 //! 128 elements: one scale, the sign of each.
 
+use crate::bits::masks;
 use crate::block::*;
 
 /// Offset of the f16 scale.
@@ -18,10 +19,8 @@ impl Block<128, 18> for Q1_0 {
 
     fn unpack(block: &[u8; 18], out: &mut Unpacked) {
         out.set_scale(f16_at(block, D));
-        for (codes, &b) in out.block_codes::<128>().chunks_exact_mut(8).zip(&block[QS..]) {
-            for (i, c) in codes.iter_mut().enumerate() {
-                *c = (b >> i & 1) * 2;
-            }
+        for (codes, &b) in out.block_codes::<128>().as_chunks_mut().0.iter_mut().zip(&block[QS..]) {
+            *codes = masks(b).map(|set| set & 2);
         }
     }
 }

@@ -27,7 +27,7 @@ impl Block<64, 18> for Q2_0 {
 
 impl EncodeBlock<64, 18> for Q2_0 {
     fn encode(x: &[f32; 64], block: &mut [u8; 18]) -> Result<(), OutOfRange> {
-        let d = extreme(x).abs();
+        let d = extreme(*x).abs();
         let id = inverse(d);
         for (b, x) in block[QS..].iter_mut().zip(x.chunks_exact(4)) {
             *b = x.iter().enumerate().fold(0, |b, (i, &v)| b | (((v * id).round() + 1.0) as u8).min(3) << (2 * i));

@@ -36,7 +36,7 @@ impl Block<256, 84> for Q2_K {
 
 impl EncodeBlock<256, 84> for Q2_K {
     fn encode(x: &[f32; 256], block: &mut [u8; 84]) -> Result<(), OutOfRange> {
-        let fit = Affine::fit::<16>(x, 3, 15)?;
+        let fit = Affine::fit::<2>(x, 3, 15)?;
         for (b, (s, m)) in block[SCALES..QS].iter_mut().zip(fit.scales.iter().zip(&fit.mins)) {
             *b = s | m << 4;
         }

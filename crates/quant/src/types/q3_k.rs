@@ -2,7 +2,7 @@
 
 use crate::bits::{pack_crumbs, pack_plane, unpack_crumbs, unpack_plane};
 use crate::block::*;
-use crate::fit::Symmetric;
+use crate::fit::{Symmetric, Uniform};
 
 /// Offset of the planes of bit 2: run `k` of 32 elements is bit `k` of 32 bytes.
 pub const HMASK: usize = 0;
@@ -39,7 +39,7 @@ impl Block<256, 110> for Q3_K {
 
 impl EncodeBlock<256, 110> for Q3_K {
     fn encode(x: &[f32; 256], block: &mut [u8; 110]) -> Result<(), OutOfRange> {
-        let fit = Symmetric::fit(x, 4, 32)?;
+        let fit = Symmetric::fit::<2, _>(x, Uniform { zero: 4.0 }, Self::LAYOUT.scales)?;
         let packed = &mut block[SCALES..D];
         packed.fill(0);
         for (i, s) in fit.scales.iter().enumerate() {

@@ -24,7 +24,7 @@ impl Block<32, 18> for Q4_0 {
 
 impl EncodeBlock<32, 18> for Q4_0 {
     fn encode(x: &[f32; 32], block: &mut [u8; 18]) -> Result<(), OutOfRange> {
-        let d = extreme(x) / -8.0;
+        let d = extreme(*x) / -8.0;
         let id = inverse(d);
         pack_nibbles(&x.map(|v| ((v * id + 8.5) as u8).min(15)), &mut block[QS..]);
         put_f16(block, D, d)

@@ -35,7 +35,7 @@ impl Block<256, 144> for Q4_K {
 
 impl EncodeBlock<256, 144> for Q4_K {
     fn encode(x: &[f32; 256], block: &mut [u8; 144]) -> Result<(), OutOfRange> {
-        let fit = Affine::fit::<32>(x, 15, 63)?;
+        let fit = Affine::fit::<4>(x, 15, 63)?;
         pack_scales_and_mins(&fit.scales, &fit.mins, &mut block[SCALES..QS]);
         pack_nibble_runs::<32>(&fit.codes, &mut block[QS..]);
         put_f16(block, D, fit.d)?;

@@ -26,7 +26,7 @@ impl Block<32, 22> for Q5_0 {
 
 impl EncodeBlock<32, 22> for Q5_0 {
     fn encode(x: &[f32; 32], block: &mut [u8; 22]) -> Result<(), OutOfRange> {
-        let d = extreme(x) / -16.0;
+        let d = extreme(*x) / -16.0;
         let id = inverse(d);
         pack_five(&x.map(|v| ((v * id + 16.5) as u8).min(31)), block, QH, QS);
         put_f16(block, D, d)

@@ -38,7 +38,7 @@ impl Block<256, 176> for Q5_K {
 
 impl EncodeBlock<256, 176> for Q5_K {
     fn encode(x: &[f32; 256], block: &mut [u8; 176]) -> Result<(), OutOfRange> {
-        let fit = Affine::fit::<32>(x, 31, 63)?;
+        let fit = Affine::fit::<4>(x, 31, 63)?;
         pack_scales_and_mins(&fit.scales, &fit.mins, &mut block[SCALES..QH]);
         pack_plane(&fit.codes, 4, &mut block[QH..QS]);
         pack_nibble_runs::<32>(&fit.codes, &mut block[QS..]);

@@ -2,7 +2,7 @@
 
 use crate::bits::{pack_crumbs, pack_nibble_runs, unpack_crumbs, unpack_nibble_runs};
 use crate::block::*;
-use crate::fit::Symmetric;
+use crate::fit::{Symmetric, Uniform};
 
 /// Offset of the low nibbles: from each 64 bytes two runs of 64 elements, low nibbles first.
 pub const QL: usize = 0;
@@ -37,7 +37,7 @@ impl Block<256, 210> for Q6_K {
 
 impl EncodeBlock<256, 210> for Q6_K {
     fn encode(x: &[f32; 256], block: &mut [u8; 210]) -> Result<(), OutOfRange> {
-        let fit = Symmetric::fit(x, 32, 128)?;
+        let fit = Symmetric::fit::<2, _>(x, Uniform { zero: 32.0 }, Self::LAYOUT.scales)?;
         pack_nibble_runs::<64>(&fit.codes, &mut block[QL..QH]);
         pack_crumbs(&fit.codes.map(|c| c >> 4), &mut block[QH..SCALES]);
         block[SCALES..D].copy_from_slice(&fit.scales.map(|s| s as i8 as u8));

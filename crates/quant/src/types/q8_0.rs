@@ -23,7 +23,7 @@ impl Block<32, 34> for Q8_0 {
 
 impl EncodeBlock<32, 34> for Q8_0 {
     fn encode(x: &[f32; 32], block: &mut [u8; 34]) -> Result<(), OutOfRange> {
-        let d = extreme(x).abs() / 127.0;
+        let d = extreme(*x).abs() / 127.0;
         let id = inverse(d);
         block[QS..].copy_from_slice(&x.map(|v| (v * id).round() as i8 as u8));
         put_f16(block, D, d)

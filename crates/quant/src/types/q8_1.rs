@@ -25,7 +25,7 @@ impl Block<32, 36> for Q8_1 {
 
 impl EncodeBlock<32, 36> for Q8_1 {
     fn encode(x: &[f32; 32], block: &mut [u8; 36]) -> Result<(), OutOfRange> {
-        let d = extreme(x).abs() / 127.0;
+        let d = extreme(*x).abs() / 127.0;
         let id = inverse(d);
         let q = x.map(|v| (v * id).round() as i8);
         block[QS..].copy_from_slice(&q.map(|q| q as u8));

@@ -27,7 +27,7 @@ impl Block<256, 292> for Q8_K {
 
 impl EncodeBlock<256, 292> for Q8_K {
     fn encode(x: &[f32; 256], block: &mut [u8; 292]) -> Result<(), OutOfRange> {
-        let max = extreme(x);
+        let max = extreme(*x);
         if max == 0.0 {
             block.fill(0);
             return Ok(());

@@ -57,7 +57,7 @@ impl EncodeBlock<256, 54> for TQ1_0 {
 
 /// The largest magnitude and codes 0, 1, 2 for the multiples -1, 0, 1 of it.
 pub(super) fn ternary(x: &[f32; 256]) -> (f32, [u8; 256]) {
-    let d = extreme(x).abs();
+    let d = extreme(*x).abs();
     let id = inverse(d);
     (d, x.map(|v| ((v * id).round() + 1.0) as u8))
 }

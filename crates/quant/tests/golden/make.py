@@ -68,7 +68,7 @@ PLAIN = {
 }
 EXACT_GGUF = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"]
 EXACT_GGML = EXACT_GGUF + ["Q8_1", "Q8_K", "Q1_0", "Q2_0", "NVFP4"]
-SEARCHED = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+SEARCHED = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"]
 RANDOM_BLOCKS = 512
 SEARCH_ELEMENTS = 64 * 256
 
@@ -103,10 +103,14 @@ def digest(values):
     return int(mix(bits.astype(U64) | (np.arange(len(bits), dtype=U64) << U64(32))).sum(dtype=U64))
 
 
+def c_name(name):
+    return name[0].lower() + name[1:] if name.endswith("_K") else name.lower()
+
+
 def c_decode(lib, name, blocks):
     _, elements, size, _ = TYPES[name]
     out = np.empty(len(blocks) // size * elements, dtype=np.float32)
-    fn = getattr(lib, f"dequantize_row_{name.lower() if not name.endswith('_K') else name[0].lower() + name[1:]}")
+    fn = getattr(lib, f"dequantize_row_{c_name(name)}")
     fn(blocks.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(len(out)))
     return out
 
@@ -114,7 +118,7 @@ def c_decode(lib, name, blocks):
 def c_encode(lib, name, values):
     _, elements, size, _ = TYPES[name]
     out = np.zeros(len(values) // elements * size, dtype=np.uint8)
-    fn = getattr(lib, f"quantize_row_{name.lower() if not name.endswith('_K') else name[0].lower() + name[1:]}_ref")
+    fn = getattr(lib, f"quantize_row_{c_name(name)}_ref")
     fn(values.ctypes.data_as(ctypes.c_void_p), out.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(len(values)))
     return out
 
