@@ -46,12 +46,6 @@ pub enum CpuError {
         /// Found length.
         found: usize,
     },
-    /// There is no kernel for this weight type.
-    #[error("no kernel for weights of type {ty}")]
-    NoKernel {
-        /// Weight type.
-        ty: WeightType,
-    },
     /// A number that counts from 0 is too large, or negative.
     #[error("{what} {found} does not exist: there are {limit}")]
     Index {

@@ -11,6 +11,7 @@ mod pack;
 #[cfg(test)]
 mod testing;
 
+pub mod attention;
 pub mod elementwise;
 pub mod kv;
 pub mod limits;

@@ -7,6 +7,7 @@
 // Kernels index several arrays of registers by token at once.
 #![allow(clippy::needless_range_loop)]
 
+mod decoded;
 mod float;
 mod kquants;
 mod legacy;
@@ -152,9 +153,6 @@ impl<'a> Job<'a> {
                 return Err(CpuError::Length { what: "elements of results", expected, found: out.len() });
             }
         }
-        if !weights.is_packed() {
-            return Err(CpuError::NoKernel { ty: weights.ty() });
-        }
         let tiles = tiles(acts.isa(), weights.ty());
         Ok(Job { weights, tiles, out: out.as_mut_ptr(), stride, groups_per_chunk: 1, chunks: 0 })
     }
@@ -164,6 +162,10 @@ impl<'a> Job<'a> {
     /// # Safety
     /// Shapes are as `new` checks them; no other thread writes these rows of the results.
     unsafe fn run(&self, acts: &Activations, groups: Range<usize>) {
+        if !self.weights.is_packed() {
+            // SAFETY: as the caller promises.
+            return unsafe { decoded::run(self, acts, groups) };
+        }
         // Blocks of tokens that stay in the cache, in whole tiles.
         let block = (RESIDENT / acts.token_bytes().max(1)).next_multiple_of(acts.tile_tokens());
         for first in (0..acts.tokens()).step_by(block.max(acts.tile_tokens())) {

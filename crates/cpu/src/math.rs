@@ -277,10 +277,11 @@ impl Op for Widen<'_> {
     }
 }
 
-struct Narrow<'a> {
-    half: Half,
-    x: &'a [f32],
-    out: &'a mut [u16],
+/// Narrows `x` to `out`, which has as many elements.
+pub(crate) struct Narrow<'a> {
+    pub(crate) half: Half,
+    pub(crate) x: &'a [f32],
+    pub(crate) out: &'a mut [u16],
 }
 
 impl Op for Narrow<'_> {

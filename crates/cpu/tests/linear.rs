@@ -4,7 +4,7 @@ mod common;
 
 use common::{Rng, isas, random_activations, random_weights};
 use wootz_cpu::pool::Pool;
-use wootz_cpu::{ActForm, Activations, CpuError, Isa, Linear, LinearSet, PackedMatrix, linear};
+use wootz_cpu::{ActForm, Activations, CpuError, Isa, Linear, PackedMatrix, linear};
 use wootz_quant::WeightType;
 
 /// Computes all products of `x`, `[tokens, cols]`, in batches of `batch` tokens.
@@ -26,16 +26,6 @@ fn bits(values: &[f32]) -> Vec<u32> {
 /// A width that every type can have, with a partial run of 64 for plain types.
 fn width(ty: WeightType) -> usize {
     if ty.block_elements() == 1 { 301 } else { 768 }
-}
-
-/// All types with a kernel.
-fn kernels() -> impl Iterator<Item = WeightType> {
-    let acts = |form| Activations::new(Isa::Scalar, form, 0, 256).unwrap();
-    WeightType::ALL.iter().copied().filter(move |ty| {
-        let weights = PackedMatrix::zeroed(*ty, 0, 256).unwrap();
-        let acts = acts(weights.form());
-        LinearSet::new(&acts, [Linear { weights: &weights, out: &mut [], stride: 0 }], 1).is_ok()
-    })
 }
 
 #[test]
@@ -68,7 +58,7 @@ fn unpacking_gives_the_packed_bytes() {
 fn all_ways_to_compute_give_the_same_bits() {
     let pools = [Pool::new(1).unwrap(), Pool::new(3).unwrap()];
     let mut rng = Rng(2);
-    for ty in kernels() {
+    for ty in WeightType::ALL.iter().copied() {
         let (rows, cols, tokens) = (83, width(ty), 23);
         let source = random_weights(ty, rows, cols, &mut rng);
         let weights = PackedMatrix::pack(ty, rows, cols, &source).unwrap();
@@ -84,6 +74,47 @@ fn all_ways_to_compute_give_the_same_bits() {
                 }
             }
         }
+    }
+}
+
+/// What the kernels multiply with, as values: `x` itself, or int8 times the scale of its block.
+fn activations_as_quantised(form: ActForm, x: &[f32]) -> Vec<f64> {
+    if form == ActForm::Float {
+        return x.iter().map(|v| f64::from(*v)).collect();
+    }
+    let mut values = Vec::new();
+    for block in x.chunks(form.block()) {
+        let d = block.iter().fold(0f32, |m, v| m.max(v.abs())) / 127.0;
+        let inverse = 1.0 / d;
+        values.extend(block.iter().map(|v| f64::from((v * inverse).round_ties_even()) * f64::from(d)));
+    }
+    values
+}
+
+#[test]
+fn results_agree_with_decoded_weights() {
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng(3);
+    for ty in WeightType::ALL.iter().copied() {
+        let (rows, cols, tokens) = (19, width(ty), 5);
+        let source = random_weights(ty, rows, cols, &mut rng);
+        let weights = PackedMatrix::pack(ty, rows, cols, &source).unwrap();
+        let x = random_activations(tokens * cols, &mut rng);
+        let mut decoded = vec![0f32; rows * cols];
+        ty.decode(&source, &mut decoded).unwrap();
+        let out = multiply(Isa::best(), &pool, &weights, &x, tokens);
+        let mut worst = 0f64;
+        for (t, x) in x.chunks(cols).enumerate() {
+            let x = activations_as_quantised(weights.form(), x);
+            for (r, w) in decoded.chunks(cols).enumerate() {
+                let products = || w.iter().zip(&x).map(|(w, x)| f64::from(*w) * x);
+                let (expected, scale): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
+                assert!(scale > 0.0, "{ty}: nothing to compare");
+                worst = worst.max((f64::from(out[t * rows + r]) - expected).abs() / scale);
+            }
+        }
+        println!("{ty}: {worst:.1e} of the sum of absolute products");
+        assert!(worst <= 1e-6, "{ty}: {worst:.1e}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Types with blocks of 256: sub-blocks with integer scales, all exact in i32, then one f32 step for a block (two
 //! with minimums). The largest sum, of Q6_K, is 256 * 32 * 127 * 128, below 2^31.
 
-use super::legacy::{IQ4_VALUES, fives, nibbles};
+use super::legacy::{IQ4_CODES, fives, nibbles};
 use super::tile::Format;
 use crate::act::{ActForm, field};
 use crate::isa::{LANES, Simd};
@@ -469,8 +469,8 @@ impl Format for Iq4Xs {
                     }
                     for v in 0..4 {
                         let (low, top) = nibbles::<S>(q, v);
-                        let low = S::wide(S::i_lookup(&IQ4_VALUES, low));
-                        let top = S::wide(S::i_lookup(&IQ4_VALUES, top));
+                        let low = S::wide(S::i_lookup(&IQ4_CODES, low));
+                        let top = S::wide(S::i_lookup(&IQ4_CODES, top));
                         for t in 0..T {
                             let x = |v: usize| S::wide_x_alone(a.add(((8 * j + v) * T + t) * 4));
                             sums[t] = S::dot_wide(sums[t], low, x(v));

@@ -4,6 +4,7 @@ use super::tile::Format;
 use crate::act::{ActForm, field};
 use crate::isa::{LANES, Simd};
 use std::marker::PhantomData;
+use wootz_quant::WeightType;
 
 /// What a type with blocks of 32 has of its own.
 pub(super) trait Block32 {
@@ -137,9 +138,23 @@ macro_rules! five_type {
 five_type!(Q5_0, 22, offset 16, min false, scales 2);
 five_type!(Q5_1, 24, offset 0, min true, scales 4);
 
-/// The values of IQ4_NL and IQ4_XS, plus 128.
-pub(super) const IQ4_VALUES: [u8; 16] =
-    [1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241];
+/// The levels of a type with a table, plus `offset`.
+const fn offset_levels(ty: WeightType, offset: u8) -> [u8; 16] {
+    let mut codes = [0; 16];
+    if let Some(layout) = ty.layout() {
+        let mut i = 0;
+        while i < 16 {
+            codes[i] = (layout.level(i as u8) as u8).wrapping_add(offset);
+            i += 1;
+        }
+    }
+    codes
+}
+
+/// Codes of IQ4_NL and IQ4_XS, with offset 128.
+pub(super) const IQ4_CODES: [u8; 16] = offset_levels(WeightType::IQ4_NL, 128);
+/// Codes of MXFP4, twice its values, with offset 16.
+const MXFP4_CODES: [u8; 16] = offset_levels(WeightType::MXFP4, 16);
 
 pub(super) struct Iq4Nl;
 impl Block32 for Iq4Nl {
@@ -152,13 +167,10 @@ impl Block32 for Iq4Nl {
         // SAFETY: four nibble vectors follow the scales.
         unsafe {
             let (low, high) = nibbles::<S>(w.add(2 * LANES), step);
-            [(step, S::i_lookup(&IQ4_VALUES, low)), (step + 4, S::i_lookup(&IQ4_VALUES, high))]
+            [(step, S::i_lookup(&IQ4_CODES, low)), (step + 4, S::i_lookup(&IQ4_CODES, high))]
         }
     }
 }
-
-/// Twice the values of the 4-bit float E2M1, plus 16.
-const E2M1_VALUES: [u8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4];
 
 /// Sums end within 32 * 12 * 127 / 2 = 24384 in each half of a pair.
 pub(super) struct Mxfp4;
@@ -184,7 +196,7 @@ impl Block32 for Mxfp4 {
         // SAFETY: four nibble vectors follow the exponents.
         unsafe {
             let (low, high) = nibbles::<S>(w.add(LANES), step);
-            [(step, S::i_lookup(&E2M1_VALUES, low)), (step + 4, S::i_lookup(&E2M1_VALUES, high))]
+            [(step, S::i_lookup(&MXFP4_CODES, low)), (step + 4, S::i_lookup(&MXFP4_CODES, high))]
         }
     }
 }

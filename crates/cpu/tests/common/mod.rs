@@ -32,6 +32,7 @@ fn f16_fields(ty: WeightType) -> &'static [usize] {
         Q6_K => &[208],
         TQ1_0 => &[52],
         TQ2_0 => &[64],
+        Q1_0 | Q2_0 => &[0],
         F16 => &[0],
         _ => &[],
     }
