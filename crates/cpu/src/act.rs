@@ -221,6 +221,12 @@ impl Activations {
             tile.first * self.token_bytes..(tile.first + tile.tokens) * self.token_bytes;
         &self.buffer[range]
     }
+
+    /// The bytes of a tile from `column` on, a multiple of the form's block.
+    pub(crate) fn tile_columns(&self, tile: Tile, column: usize) -> &[u8] {
+        let bytes = self.token_bytes / (self.cols / self.form.block()) * tile.tokens;
+        &self.tile_bytes(tile)[column / self.form.block() * bytes..]
+    }
 }
 
 /// Most tokens in a tile of this instruction set, and whether it has magnitudes.

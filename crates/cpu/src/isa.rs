@@ -173,6 +173,8 @@ pub(crate) trait Simd: Copy + 'static {
     const PAIRS: bool;
     /// Float vectors that the registers hold as sums, next to two operands.
     const SUMS: usize;
+    /// Whether matrix products gain from codes expanded to bytes once for many tiles.
+    const EXPAND: bool;
     /// Whether wide products need activations as absolute values and sign masks, and the sums of the negative ones.
     const MAGNITUDES: bool;
 
@@ -226,6 +228,7 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn i_splat(a: i32) -> Self::I;
     /// 64 bytes at `p`.
     unsafe fn i_load(p: *const u8) -> Self::I;
+    unsafe fn i_store(p: *mut u8, a: Self::I);
     /// 16 u8 at `p`, widened.
     unsafe fn i_load_u8(p: *const u8) -> Self::I;
     /// 16 u16 at `p`, widened.

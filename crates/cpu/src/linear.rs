@@ -14,16 +14,22 @@ mod legacy;
 mod tile;
 
 use crate::CpuError;
-use crate::act::Activations;
+use crate::act::{Activations, Tile};
 use crate::isa::LANES;
 use crate::pack::PackedMatrix;
 use crate::pool::{Chunks, Pool};
 use std::marker::PhantomData;
 use std::ops::Range;
-use tile::{TileArgs, TileSet, tiles};
+use tile::{ExpandFn, Kernels, TileArgs, TileFn, kernels};
 
 /// Activations that stay in the second-level cache while row groups pass by, in bytes.
 const RESIDENT: usize = 256 << 10;
+/// Most tokens that share one expansion of codes.
+const BLOCK_TOKENS: usize = 64;
+/// Columns expanded at once; codes and a tile's activations fit the first-level cache.
+const EXPANDED_COLUMNS: usize = 512;
+/// Full tiles from which on expanding pays.
+const WORTH_EXPANDING: usize = 3;
 /// Weight bytes, times the tokens, that are worth another thread: some microseconds of work.
 const WORTH_A_THREAD: usize = 64 << 10;
 
@@ -39,7 +45,7 @@ pub struct Linear<'a> {
 
 struct Job<'a> {
     weights: &'a PackedMatrix,
-    tiles: TileSet,
+    kernels: Kernels,
     out: *mut f32,
     stride: usize,
     groups_per_chunk: usize,
@@ -153,8 +159,8 @@ impl<'a> Job<'a> {
                 return Err(CpuError::Length { what: "elements of results", expected, found: out.len() });
             }
         }
-        let tiles = tiles(acts.isa(), weights.ty());
-        Ok(Job { weights, tiles, out: out.as_mut_ptr(), stride, groups_per_chunk: 1, chunks: 0 })
+        let kernels = kernels(acts.isa(), weights.ty());
+        Ok(Job { weights, kernels, out: out.as_mut_ptr(), stride, groups_per_chunk: 1, chunks: 0 })
     }
 
     /// Computes the rows of `groups` for all tokens.
@@ -166,27 +172,85 @@ impl<'a> Job<'a> {
             // SAFETY: as the caller promises.
             return unsafe { decoded::run(self, acts, groups) };
         }
-        // Blocks of tokens that stay in the cache, in whole tiles.
+        // Blocks of tokens whose activations stay in the cache, in whole tiles.
         let block = (RESIDENT / acts.token_bytes().max(1)).next_multiple_of(acts.tile_tokens());
-        for first in (0..acts.tokens()).step_by(block.max(acts.tile_tokens())) {
+        let block = block.clamp(acts.tile_tokens(), BLOCK_TOKENS);
+        for first in (0..acts.tokens()).step_by(block) {
             for group in groups.clone() {
-                let w = self.weights.group(group).as_ptr();
-                for tile in acts.tiles(first).take_while(|tile| tile.first < first + block) {
-                    let args = TileArgs {
-                        w,
-                        a: acts.tile_bytes(tile).as_ptr(),
-                        cols: self.weights.cols(),
-                        init: std::ptr::null(),
-                        // SAFETY: the results have room for all tokens and rows.
-                        out: unsafe { self.out.add(tile.first * self.stride + group * LANES) },
-                        stride: self.stride,
-                        rows: (self.weights.rows() - group * LANES).min(LANES),
-                    };
+                let mut first = first;
+                let full = block.min(acts.tokens() - first) / acts.tile_tokens();
+                if let Some(expanded) = self.kernels.expanded
+                    && full >= WORTH_EXPANDING
+                {
+                    // SAFETY: as the caller promises.
+                    unsafe { self.expanded(expanded, acts, group, first, full) };
+                    first += full * acts.tile_tokens();
+                }
+                let end = (first / block + 1) * block;
+                for tile in acts.tiles(first).take_while(|tile| tile.first < end) {
+                    let args = self.tile(acts, group, tile);
                     // SAFETY: `args` describes a group of this type and a tile of this size, and the instruction
                     // set of the activations was checked when they were made.
-                    unsafe { self.tiles[tile.tokens.ilog2() as usize](&args) };
+                    unsafe { self.kernels.tiles[tile.tokens.ilog2() as usize](&args) };
                 }
             }
         }
     }
+
+    /// All columns of `group` times all tokens of `tile`.
+    fn tile(&self, acts: &Activations, group: usize, tile: Tile) -> TileArgs {
+        TileArgs {
+            w: self.weights.group(group).as_ptr(),
+            codes: std::ptr::null(),
+            a: acts.tile_bytes(tile).as_ptr(),
+            cols: self.weights.cols(),
+            init: std::ptr::null(),
+            out: self.out.wrapping_add(tile.first * self.stride + group * LANES),
+            stride: self.stride,
+            rows: (self.weights.rows() - group * LANES).min(LANES),
+        }
+    }
+
+    /// Computes `tiles` full tiles from token `first` on, with codes expanded once for all of them.
+    ///
+    /// # Safety
+    /// As [`run`](Job::run); the tiles have at most [`BLOCK_TOKENS`] tokens.
+    unsafe fn expanded(
+        &self,
+        (expand, compute): (ExpandFn, TileFn),
+        acts: &Activations,
+        group: usize,
+        first: usize,
+        tiles: usize,
+    ) {
+        let mut codes = Codes([0; LANES * EXPANDED_COLUMNS]);
+        let mut sums = [0f32; LANES * BLOCK_TOKENS];
+        let cols = self.weights.cols();
+        let bytes = |cols: usize| cols / self.weights.ty().block_elements() * self.weights.ty().block_bytes();
+        for column in (0..cols).step_by(EXPANDED_COLUMNS) {
+            let columns = EXPANDED_COLUMNS.min(cols - column);
+            let w = self.weights.group(group)[bytes(column) * LANES..].as_ptr();
+            // SAFETY: the group has these columns, and the codes fit.
+            unsafe { expand(w, columns, codes.0.as_mut_ptr()) };
+            for tile in acts.tiles(first).take(tiles) {
+                let sums = sums[(tile.first - first) * LANES..].as_mut_ptr();
+                let last = column + columns == cols;
+                let mut args = self.tile(acts, group, tile);
+                args.a = acts.tile_columns(tile, column).as_ptr();
+                (args.w, args.codes, args.cols) = (w, codes.0.as_ptr(), columns);
+                if column > 0 {
+                    args.init = sums;
+                }
+                if !last {
+                    (args.out, args.stride, args.rows) = (sums, LANES, LANES);
+                }
+                // SAFETY: as for tiles of all columns; sums are read before they are written.
+                unsafe { compute(&args) };
+            }
+        }
+    }
 }
+
+/// Expanded codes, aligned for the widest vectors.
+#[repr(align(64))]
+struct Codes([u8; LANES * EXPANDED_COLUMNS]);
