@@ -78,9 +78,9 @@ pub struct Tokenizer {
 enum Model {
     Bpe(Box<Bpe>),
     Spm(Box<Spm>),
-    WordPiece(WordPiece),
-    Unigram(Unigram),
-    Rwkv(Rwkv),
+    WordPiece(Box<WordPiece>),
+    Unigram(Box<Unigram>),
+    Rwkv(Box<Rwkv>),
 }
 
 /// Work space of one call.
@@ -161,17 +161,17 @@ impl Tokenizer {
             ("bert", _) => {
                 let lowercase = source.lowercase.unwrap_or(true);
                 let strip_accents = source.strip_accents.unwrap_or(lowercase);
-                Model::WordPiece(WordPiece::new(&vocab, lowercase, strip_accents, ids.unknown))
+                Model::WordPiece(Box::new(WordPiece::new(&vocab, lowercase, strip_accents, ids.unknown)))
             }
-            ("t5", _) => Model::Unigram(Unigram::new(
+            ("t5", _) => Model::Unigram(Box::new(Unigram::new(
                 &vocab,
                 &source.scores,
                 ids.unknown,
                 Charsmap::new(&source.precompiled_charsmap)?,
                 add_space_prefix,
                 source.remove_extra_whitespaces,
-            )?),
-            ("rwkv", _) => Model::Rwkv(Rwkv::new(&vocab, ids.unknown)),
+            )?)),
+            ("rwkv", _) => Model::Rwkv(Box::new(Rwkv::new(&vocab, ids.unknown))),
             _ => Model::Spm(Box::new(Spm::new(&vocab, &source.scores, ids.unknown)?)),
         };
         let markup = Attr::CONTROL.or(Attr::UNKNOWN);

@@ -13,29 +13,38 @@ pub(crate) struct PrefixIndex {
     starts: [bool; 256],
 }
 
+/// A string to index, with its first bytes at hand: they decide most comparisons.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Entry<'a> {
+    head: u64,
+    string: &'a [u8],
+    id: u32,
+}
+
+impl<'a> Entry<'a> {
+    fn new(string: &'a [u8], id: u32) -> Self {
+        let mut head = [0; 8];
+        let len = string.len().min(8);
+        head[..len].copy_from_slice(&string[..len]);
+        Entry { head: u64::from_be_bytes(head), string, id }
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        if at < 8 { self.head.to_be_bytes()[at] } else { self.string[at] }
+    }
+}
+
 impl PrefixIndex {
     /// Indexes strings of a table; of equal strings the lowest id is found, and never an empty one.
     pub(crate) fn new(strings: impl IntoIterator<Item = u32>, table: &ByteTable) -> PrefixIndex {
-        let mut order: Vec<(u64, u32)> = strings
-            .into_iter()
-            .map(|id| {
-                let string = table.get(id);
-                let mut head = [0; 8];
-                let len = string.len().min(8);
-                head[..len].copy_from_slice(&string[..len]);
-                (u64::from_be_bytes(head), id)
-            })
-            .collect();
-        order.sort_unstable_by(|a, b| {
-            let rest = || table.get(a.1).cmp(table.get(b.1)).then(a.1.cmp(&b.1));
-            a.0.cmp(&b.0).then_with(rest)
-        });
-        let order: Vec<u32> = order.into_iter().map(|(_, id)| id).collect();
+        let mut entries: Vec<Entry<'_>> =
+            strings.into_iter().map(|id| Entry::new(table.get(id), id)).collect();
+        entries.sort_unstable();
 
         let mut index =
             PrefixIndex { labels: vec![0], first: Vec::new(), ids: Vec::new(), starts: [false; 256] };
         // Strings below each node, and where the nodes of the next level begin.
-        let mut below = vec![(0, order.len())];
+        let mut below = vec![(0, entries.len())];
         let (mut depth, mut level_end) = (0, 1);
         while index.first.len() < below.len() {
             let node = index.first.len();
@@ -44,18 +53,19 @@ impl PrefixIndex {
             }
             let (mut low, high) = below[node];
             let mut id = NONE;
-            while low < high && table.get(order[low]).len() == depth {
-                id = id.min(order[low]);
+            while low < high && entries[low].string.len() == depth {
+                id = id.min(entries[low].id);
                 low += 1;
             }
             index.ids.push(if depth == 0 { NONE } else { id });
             index.first.push(index.labels.len() as u32);
             while low < high {
-                let label = table.get(order[low])[depth];
-                let same = order[low..high].partition_point(|&id| table.get(id)[depth] == label);
+                let label = entries[low].byte(depth);
+                let same = entries[low..high].iter().take_while(|entry| entry.byte(depth) == label);
+                let next = low + same.count();
                 index.labels.push(label);
-                below.push((low, low + same));
-                low += same;
+                below.push((low, next));
+                low = next;
             }
         }
         index.first.push(index.labels.len() as u32);
@@ -77,7 +87,7 @@ impl PrefixIndex {
         let mut node = 0;
         for (i, byte) in text.iter().enumerate() {
             let (first, labels) = self.children(node);
-            let Some(child) = labels.iter().position(|label| label == byte) else { return };
+            let Ok(child) = labels.binary_search(byte) else { return };
             node = first + child;
             if self.ids[node] != NONE {
                 found(i + 1, self.ids[node]);
