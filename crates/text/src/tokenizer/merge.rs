@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn leftmost_of_equal_ranks_first() {
-        assert_eq!(lengths(0).0, []);
+        assert!(lengths(0).0.is_empty());
         assert_eq!(lengths(1).0, [1]);
         assert_eq!(lengths(3).0, [2, 1]);
         assert_eq!(lengths(7).0, [4, 2, 1]);

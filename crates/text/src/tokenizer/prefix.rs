@@ -130,8 +130,8 @@ mod tests {
         assert_eq!(all("abcdefghik\0"), [(1, 1), (2, 3), (3, 0), (5, 7), (11, 9)]);
         assert_eq!(all("abd"), [(1, 1), (2, 3), (3, 4)]);
         assert_eq!(all("ax"), [(1, 1)]);
-        assert_eq!(all("c"), []);
-        assert_eq!(all(""), []);
+        assert!(all("c").is_empty());
+        assert!(all("").is_empty());
         assert_eq!(index.longest(b"abcdx"), Some((3, 0)));
         assert!(index.starts_with(b'b') && !index.starts_with(b'c'));
         assert_eq!(PrefixIndex::new([], &table).longest(b"a"), None);
