@@ -1,27 +1,36 @@
 //! Byte-pair encoding with ranked merges.
-
-use std::collections::HashMap;
+//!
+//! A merge is stored with the token it makes: the two halves of a pair are found by the text of both and the length
+//! of the first. So building needs no look-up of halves, and a vocabulary of 500,000 merges is ready at once.
 
 use super::Work;
-use super::merge::{Pairs, Symbol};
-use super::table::{ByteTable, Mixer, NONE};
+use super::merge::Pairs;
+use super::space::{self, Breaks};
+use super::table::{ByteTable, NONE};
 use super::vocab::{BuildError, Vocab};
 use crate::pretokenize::PreTokenizer;
 use crate::pretokenize::class::char_at;
 
-/// The merges, on ids.
+/// The merges of a vocabulary.
 pub(crate) struct Bpe {
     pub(crate) pre: &'static PreTokenizer,
-    /// Symbol of each byte, in the alphabet of GPT-2.
+    /// Token of each byte: by its glyph, or by `<0xXX>` in plain vocabularies.
     bytes: [u32; 256],
-    /// Token to spell each byte with when a symbol is no token.
-    fallback: [u32; 256],
     unknown: u32,
-    /// Pair of ids to rank and merged id.
-    pairs: HashMap<u64, (u32, u32), Mixer>,
-    /// Symbols that occur in merges and are no tokens; numbered from the end of the vocabulary.
+    /// The ways to make each symbol: from `firsts[id]` to `firsts[id + 1]`.
+    splits: Vec<Split>,
+    firsts: Vec<u32>,
+    /// Results of merges that are no tokens; numbered from the end of the vocabulary.
     extra: ByteTable,
     tokens: u32,
+    breaks: Breaks,
+}
+
+/// A merge: the length of its first half in bytes, and its place in the list of merges.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Split {
+    left: u32,
+    rank: u32,
 }
 
 impl Bpe {
@@ -34,127 +43,171 @@ impl Bpe {
         if merges.is_empty() {
             return Err(BuildError::Missing { what: "merges (tokenizer.ggml.merges)" });
         }
-        let mut bpe = Bpe {
-            pre,
-            bytes: [NONE; 256],
-            fallback: [NONE; 256],
-            unknown: unknown.filter(|_| pre.plain).unwrap_or(NONE),
-            pairs: HashMap::with_capacity_and_hasher(merges.len(), Mixer::new()),
-            extra: ByteTable::with_capacity(0, 0),
-            tokens: vocab.len() as u32,
-        };
+        let tokens = vocab.len() as u32;
         let too_large = || BuildError::TooLarge { tokens: vocab.len() };
+        let mut extra = ByteTable::with_capacity(0, 0);
+        let mut made = Vec::with_capacity(merges.len());
         let mut joined = Vec::new();
         let mut previous = NONE;
         for (index, merge) in merges.iter().enumerate() {
             let bad = || BuildError::Merge { index, merge: String::from_utf8_lossy(merge).into_owned() };
             // A token may itself be a space, so the separator is looked for after the first byte.
-            let space = merge.iter().skip(1).position(|&b| b == b' ').ok_or_else(bad)? + 1;
-            let (left, right) = (&merge[..space], &merge[space + 1..]);
+            let left = merge.iter().skip(1).position(|&b| b == b' ').ok_or_else(bad)? + 1;
             joined.clear();
-            joined.extend_from_slice(left);
-            joined.extend_from_slice(right);
-            let left = bpe.symbol(vocab, left).ok_or_else(too_large)?;
-            let right = bpe.symbol(vocab, right).ok_or_else(too_large)?;
-            // Vocabularies list tokens in the order of their merges: the next id is the likely one.
-            let next = previous.wrapping_add(1);
-            let merged = if next < bpe.tokens && vocab.table.get(next) == joined {
-                next
-            } else {
-                bpe.symbol(vocab, &joined).ok_or_else(too_large)?
+            joined.extend_from_slice(&merge[..left]);
+            joined.extend_from_slice(&merge[left + 1..]);
+            // Vocabularies list tokens in the order of their merges: the id is most likely the last or the next one.
+            let likely = [previous.wrapping_add(1), previous];
+            let guess = likely.into_iter().find(|&id| id < tokens && vocab.table.get(id) == joined);
+            let known = || vocab.table.find(&joined).or_else(|| Some(tokens + extra.find(&joined)?));
+            previous = match guess.or_else(known) {
+                Some(id) => id,
+                None => {
+                    tokens.checked_add(extra.push(&joined).ok_or_else(too_large)?).ok_or_else(too_large)?
+                }
             };
-            previous = merged;
-            bpe.pairs.entry(pair(left, right)).or_insert((index as u32, merged));
+            made.push((previous, Split { left: left as u32, rank: index as u32 }));
         }
+        let symbols = vocab.len() + extra.len();
+        let (splits, firsts) = group(&made, symbols);
         let mut glyph = [0; 4];
         let byte_tokens = vocab.byte_tokens();
-        for byte in 0..=255u8 {
-            let i = usize::from(byte);
+        let byte = |byte: usize| {
             if pre.plain {
-                bpe.fallback[i] = byte_tokens[i].unwrap_or(NONE);
-            } else {
-                let glyph = glyph_of(byte).encode_utf8(&mut glyph).as_bytes();
-                bpe.fallback[i] = vocab.table.find(glyph).unwrap_or(NONE);
-                bpe.bytes[i] = bpe.find(&vocab.table, glyph).unwrap_or(NONE);
+                return byte_tokens[byte].unwrap_or(NONE);
             }
-        }
-        Ok(bpe)
-    }
-
-    fn find(&self, table: &ByteTable, text: &[u8]) -> Option<u32> {
-        table.find(text).or_else(|| self.extra.find(text).map(|id| self.tokens + id))
-    }
-
-    fn symbol(&mut self, vocab: &Vocab, text: &[u8]) -> Option<u32> {
-        match self.find(&vocab.table, text) {
-            Some(id) => Some(id),
-            None => self.tokens.checked_add(self.extra.push(text)?).filter(|&id| id != NONE),
-        }
+            let glyph = glyph_of(byte as u8).encode_utf8(&mut glyph).as_bytes();
+            vocab.table.find(glyph).unwrap_or(NONE)
+        };
+        Ok(Bpe {
+            pre,
+            bytes: std::array::from_fn(byte),
+            unknown: unknown.filter(|_| pre.plain).unwrap_or(NONE),
+            splits,
+            firsts,
+            breaks: Breaks::new([&vocab.table, &extra]),
+            extra,
+            tokens,
+        })
     }
 
     /// Appends the tokens of a text without special tokens.
     pub(crate) fn encode(&self, table: &ByteTable, text: &[u8], work: &mut Work, out: &mut Vec<u32>) {
+        if self.pre.plain {
+            self.encode_plain(table, text, work, out);
+        } else {
+            self.encode_glyphs(table, text, work, out);
+        }
+    }
+
+    fn encode_glyphs(&self, table: &ByteTable, text: &[u8], work: &mut Work, out: &mut Vec<u32>) {
         let Work { merger, pieces, spelled, .. } = work;
+        let ranked = Ranked { bpe: self, table };
         let mut start = 0;
         for &end in self.pre.split(text, pieces) {
-            let piece = &text[start..end];
+            spelled.clear();
+            merger.clear();
+            for &byte in &text[start..end] {
+                spelled.extend_from_slice(glyph_of(byte).encode_utf8(&mut [0; 4]).as_bytes());
+                merger.push(spelled.len(), self.bytes[usize::from(byte)]);
+            }
             start = end;
-            if let Some(id) = self.whole(table, piece, spelled) {
+            if self.pre.ignore_merges
+                && let Some(id) = table.find(spelled)
+            {
                 out.push(id);
                 continue;
             }
-            merger.clear();
-            let mut at = 0;
-            while at < piece.len() {
-                let (len, id) = if self.pre.plain {
-                    let len = char_at(piece, at).map_or(1, |ch| ch.len);
-                    (len, self.find(table, &piece[at..at + len]).unwrap_or(NONE))
-                } else {
-                    (1, self.bytes[usize::from(piece[at])])
-                };
-                merger.push(at as u32, len as u32, id);
-                at += len;
-            }
-            merger.run(self, |symbol| {
-                if symbol.id < self.tokens {
-                    return out.push(symbol.id);
+            merger.run(spelled, &ranked, |symbol, id| {
+                if id < self.tokens {
+                    return out.push(id);
                 }
-                for &byte in &piece[symbol.start as usize..symbol.end() as usize] {
-                    let id = self.fallback[usize::from(byte)];
-                    let id = if id == NONE { self.unknown } else { id };
-                    if id != NONE {
-                        out.push(id);
-                    }
-                }
+                let glyphs = std::str::from_utf8(symbol).unwrap_or_default();
+                self.spell(glyphs.chars().filter_map(byte_of), out);
             });
         }
     }
 
-    /// The token of a piece that is taken whole, past the merges.
-    fn whole(&self, table: &ByteTable, piece: &[u8], spelled: &mut Vec<u8>) -> Option<u32> {
-        if self.pre.plain {
-            // No merge makes the tokens for runs of line breaks.
-            return piece.iter().all(|&b| b == b'\n').then(|| table.find(piece))?;
-        }
-        if !self.pre.ignore_merges || piece.len() > table.longest() {
-            return None;
-        }
+    fn encode_plain(&self, table: &ByteTable, text: &[u8], work: &mut Work, out: &mut Vec<u32>) {
+        let Work { merger, pieces, spelled, .. } = work;
         spelled.clear();
-        for &byte in piece {
-            spelled.extend_from_slice(glyph_of(byte).encode_utf8(&mut [0; 4]).as_bytes());
+        space::escape(text, spelled);
+        let ranked = Ranked { bpe: self, table };
+        let mut start = 0;
+        for &end in self.pre.split(spelled, pieces) {
+            let piece = &spelled[start..end];
+            start = end;
+            // No merge makes the tokens for runs of line breaks.
+            if piece.iter().all(|&b| b == b'\n')
+                && let Some(id) = table.find(piece)
+            {
+                out.push(id);
+                continue;
+            }
+            self.breaks.parts(piece, |part| {
+                merger.clear();
+                let mut at = 0;
+                while let Some(ch) = char_at(part, at) {
+                    let id = table.find(&part[at..at + ch.len]).unwrap_or(NONE);
+                    at += ch.len;
+                    merger.push(at, id);
+                }
+                merger.run(part, &ranked, |symbol, id| {
+                    if id < self.tokens {
+                        return out.push(id);
+                    }
+                    self.spell(symbol.iter().copied(), out);
+                });
+            });
         }
-        table.find(spelled)
+    }
+
+    /// Appends the tokens of single bytes; a byte that has none is the unknown token or nothing.
+    fn spell(&self, bytes: impl Iterator<Item = u8>, out: &mut Vec<u32>) {
+        for byte in bytes {
+            let id = self.bytes[usize::from(byte)];
+            let id = if id == NONE { self.unknown } else { id };
+            if id != NONE {
+                out.push(id);
+            }
+        }
     }
 }
 
-impl Pairs for Bpe {
-    fn merge(&self, left: &Symbol, right: &Symbol) -> Option<(u32, u32)> {
-        self.pairs.get(&pair(left.id, right.id)).copied()
+/// Groups merges by the symbol they make, each group ordered by the length of the first half; of equals the first.
+fn group(made: &[(u32, Split)], symbols: usize) -> (Vec<Split>, Vec<u32>) {
+    let mut firsts = vec![0u32; symbols + 1];
+    for &(id, _) in made {
+        firsts[id as usize + 1] += 1;
     }
+    for id in 0..symbols {
+        firsts[id + 1] += firsts[id];
+    }
+    let mut next = firsts.clone();
+    let mut splits = vec![Split::default(); made.len()];
+    for &(id, split) in made {
+        splits[next[id as usize] as usize] = split;
+        next[id as usize] += 1;
+    }
+    for ends in firsts.windows(2) {
+        splits[ends[0] as usize..ends[1] as usize].sort_unstable();
+    }
+    (splits, firsts)
 }
 
-fn pair(left: u32, right: u32) -> u64 {
-    u64::from(left) << 32 | u64::from(right)
+struct Ranked<'a> {
+    bpe: &'a Bpe,
+    table: &'a ByteTable,
+}
+
+impl Pairs for Ranked<'_> {
+    fn merge(&self, joined: &[u8], left: usize) -> Option<(u32, u32)> {
+        let bpe = self.bpe;
+        let id = self.table.find(joined).or_else(|| Some(bpe.tokens + bpe.extra.find(joined)?))?;
+        let splits = &bpe.splits[bpe.firsts[id as usize] as usize..bpe.firsts[id as usize + 1] as usize];
+        let split = splits.get(splits.partition_point(|split| (split.left as usize) < left))?;
+        (split.left as usize == left).then_some((split.rank, id))
+    }
 }
 
 /// The character that stands for a byte in the alphabet of GPT-2: itself where it prints, else one from U+0100 on.

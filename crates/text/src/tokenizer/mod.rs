@@ -4,6 +4,7 @@ mod bpe;
 mod merge;
 mod prefix;
 mod rwkv;
+mod space;
 mod special;
 mod spm;
 mod table;
@@ -22,7 +23,7 @@ use bpe::{Bpe, byte_of};
 use merge::Merger;
 use rwkv::Rwkv;
 use special::{Matcher, Roles};
-use spm::{SPACE, Spm};
+use spm::Spm;
 use unigram::{Charsmap, Step, Unigram};
 use vocab::{Attr, Vocab, byte_token};
 use wordpiece::WordPiece;
@@ -77,9 +78,9 @@ pub struct Tokenizer {
 enum Model {
     Bpe(Box<Bpe>),
     Spm(Box<Spm>),
-    WordPiece(WordPiece),
-    Unigram(Unigram),
-    Rwkv(Rwkv),
+    WordPiece(Box<WordPiece>),
+    Unigram(Box<Unigram>),
+    Rwkv(Box<Rwkv>),
 }
 
 /// Work space of one call.
@@ -160,17 +161,17 @@ impl Tokenizer {
             ("bert", _) => {
                 let lowercase = source.lowercase.unwrap_or(true);
                 let strip_accents = source.strip_accents.unwrap_or(lowercase);
-                Model::WordPiece(WordPiece::new(&vocab, lowercase, strip_accents, ids.unknown))
+                Model::WordPiece(Box::new(WordPiece::new(&vocab, lowercase, strip_accents, ids.unknown)))
             }
-            ("t5", _) => Model::Unigram(Unigram::new(
+            ("t5", _) => Model::Unigram(Box::new(Unigram::new(
                 &vocab,
                 &source.scores,
                 ids.unknown,
                 Charsmap::new(&source.precompiled_charsmap)?,
                 add_space_prefix,
                 source.remove_extra_whitespaces,
-            )?),
-            ("rwkv", _) => Model::Rwkv(Rwkv::new(&vocab, ids.unknown)),
+            )?)),
+            ("rwkv", _) => Model::Rwkv(Box::new(Rwkv::new(&vocab, ids.unknown))),
             _ => Model::Spm(Box::new(Spm::new(&vocab, &source.scores, ids.unknown)?)),
         };
         let markup = Attr::CONTROL.or(Attr::UNKNOWN);
@@ -243,7 +244,7 @@ impl Tokenizer {
         match &self.model {
             Model::Bpe(bpe) if !bpe.pre.plain => decode_glyphs(text),
             Model::Rwkv(_) => Cow::Borrowed(text),
-            _ => unescape_spaces(text),
+            _ => space::unescape(text),
         }
     }
 
@@ -370,28 +371,6 @@ fn decode_glyphs(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// `text` with a space for each `▁`.
-fn unescape_spaces(text: &[u8]) -> Cow<'_, [u8]> {
-    let Some(first) = text.windows(SPACE.len()).position(|w| w == SPACE) else {
-        return Cow::Borrowed(text);
-    };
-    let mut out = text[..first].to_vec();
-    let mut rest = &text[first..];
-    while let Some(&byte) = rest.first() {
-        match rest.strip_prefix(SPACE) {
-            Some(after) => {
-                out.push(b' ');
-                rest = after;
-            }
-            None => {
-                out.push(byte);
-                rest = &rest[1..];
-            }
-        }
-    }
-    Cow::Owned(out)
-}
-
 /// State of encoding one prompt.
 struct Encoder<'a> {
     tokenizer: &'a Tokenizer,
@@ -432,7 +411,7 @@ impl<'a> Encoder<'a> {
     ) -> usize {
         let vocab = &self.tokenizer.vocab;
         let mut at = start.max(rest);
-        while let Some((found, id)) = matcher.find(&vocab.table, text, at, end) {
+        while let Some((found, after, id)) = matcher.find(text, at, end) {
             let attr = vocab.attr(id);
             let mut before = &text[rest..found];
             if attr.is(Attr::LSTRIP) {
@@ -441,7 +420,7 @@ impl<'a> Encoder<'a> {
             between(self, before);
             self.out.push(id);
             self.fresh = true;
-            rest = found + vocab.table.get(id).len();
+            rest = after;
             if attr.is(Attr::RSTRIP) {
                 rest += blanks(text[rest..].iter());
             }
@@ -469,16 +448,11 @@ impl<'a> Encoder<'a> {
         let Encoder { tokenizer, work, out, fresh } = self;
         let table = &tokenizer.vocab.table;
         match &tokenizer.model {
-            Model::Bpe(bpe) if bpe.pre.plain => {
-                let mut spelled = Vec::with_capacity(text.len());
-                spm::escape_spaces(text, &mut spelled);
-                bpe.encode(table, &spelled, work, out);
-            }
             Model::Bpe(bpe) => bpe.encode(table, text, work, out),
             Model::Spm(spm) => spm.encode(table, text, tokenizer.add_space_prefix && *fresh, work, out),
-            Model::WordPiece(wordpiece) => wordpiece.encode(table, text, out),
-            Model::Unigram(unigram) => unigram.encode(table, text, work, out),
-            Model::Rwkv(rwkv) => rwkv.encode(table, text, out),
+            Model::WordPiece(wordpiece) => wordpiece.encode(text, out),
+            Model::Unigram(unigram) => unigram.encode(text, work, out),
+            Model::Rwkv(rwkv) => rwkv.encode(text, out),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The tokenizer of RWKV: always the longest token that the rest of the text begins with.
 
 use super::prefix::PrefixIndex;
-use super::table::{ByteTable, NONE};
+use super::table::NONE;
 use super::vocab::Vocab;
 
 pub(crate) struct Rwkv {
@@ -11,17 +11,16 @@ pub(crate) struct Rwkv {
 
 impl Rwkv {
     pub(crate) fn new(vocab: &Vocab, unknown: Option<u32>) -> Rwkv {
-        let index = PrefixIndex::new((0..vocab.len() as u32).collect(), &vocab.table);
+        let index = PrefixIndex::new(0..vocab.len() as u32, &vocab.table);
         Rwkv { index, unknown: unknown.unwrap_or(NONE) }
     }
 
     /// Appends the tokens of a text without special tokens.
-    pub(crate) fn encode(&self, table: &ByteTable, text: &[u8], out: &mut Vec<u32>) {
+    pub(crate) fn encode(&self, text: &[u8], out: &mut Vec<u32>) {
         let mut at = 0;
         while at < text.len() {
-            let found = self.index.longest(table, &text[at..]);
-            at += found.map_or(1, |id| table.get(id).len());
-            let id = found.unwrap_or(self.unknown);
+            let (len, id) = self.index.longest(&text[at..]).unwrap_or((1, self.unknown));
+            at += len;
             if id != NONE {
                 out.push(id);
             }

@@ -1,7 +1,6 @@
 //! Tokens with a role: which they are, how texts are cut at them, which end a generation.
 
 use super::prefix::PrefixIndex;
-use super::table::ByteTable;
 use super::vocab::{Attr, SpecialIds, Vocab, VocabSource};
 
 /// Names of end-of-turn tokens, the likeliest first, for files that give no `eot_token_id`.
@@ -227,22 +226,18 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
+    /// Matches the tokens with one of the properties `any` and none of `none`.
     pub(crate) fn new(vocab: &Vocab, any: Attr, none: Attr) -> Matcher {
-        let ids = vocab.with(any).filter(|&id| !vocab.attr(id).is(none)).collect();
+        let ids = vocab.with(any).filter(|&id| !vocab.attr(id).is(none));
         Matcher { index: PrefixIndex::new(ids, &vocab.table) }
     }
 
-    /// First match in `text[from..to]`: its start and token.
-    pub(crate) fn find(
-        &self,
-        table: &ByteTable,
-        text: &[u8],
-        from: usize,
-        to: usize,
-    ) -> Option<(usize, u32)> {
+    /// First match in `text[from..to]`: its start, end and token.
+    pub(crate) fn find(&self, text: &[u8], from: usize, to: usize) -> Option<(usize, usize, u32)> {
         let window = &text[..to];
-        (from..to)
-            .filter(|&at| self.index.starts_with(window[at]))
-            .find_map(|at| Some((at, self.index.longest(table, &window[at..])?)))
+        (from..to).filter(|&at| self.index.starts_with(window[at])).find_map(|at| {
+            let (len, id) = self.index.longest(&window[at..])?;
+            Some((at, at + len, id))
+        })
     }
 }

@@ -1,19 +1,18 @@
 //! SentencePiece in its byte-pair form: neighbours merge to the token with the best score.
 
 use super::Work;
-use super::merge::{Pairs, Symbol};
+use super::merge::Pairs;
+use super::space::{self, Breaks};
 use super::table::{ByteTable, NONE};
 use super::vocab::{BuildError, Vocab};
 use crate::pretokenize::class::char_at;
-
-/// `▁`, which stands for a space.
-pub(crate) const SPACE: &[u8] = "▁".as_bytes();
 
 pub(crate) struct Spm {
     /// Merge priority of each token, lower first.
     ranks: Vec<u32>,
     bytes: [u32; 256],
     unknown: u32,
+    breaks: Breaks,
 }
 
 impl Spm {
@@ -28,6 +27,7 @@ impl Spm {
             ranks: scores.iter().map(|&score| rank(score)).collect(),
             bytes: std::array::from_fn(byte),
             unknown: unknown.unwrap_or(NONE),
+            breaks: Breaks::new([&vocab.table]),
         })
     }
 
@@ -43,52 +43,43 @@ impl Spm {
         let Work { merger, spelled, .. } = work;
         spelled.clear();
         if prefix {
-            spelled.extend_from_slice(SPACE);
+            spelled.extend_from_slice(space::SPACE);
         }
-        escape_spaces(text, spelled);
-        merger.clear();
-        let mut at = 0;
-        while let Some(ch) = char_at(spelled, at) {
-            let id = table.find(&spelled[at..at + ch.len]).unwrap_or(NONE);
-            merger.push(at as u32, ch.len as u32, id);
-            at += ch.len;
-        }
-        let pairs = Scored { spm: self, table, text: spelled };
-        merger.run(&pairs, |symbol| {
-            if symbol.id != NONE {
-                return out.push(symbol.id);
+        space::escape(text, spelled);
+        let pairs = Scored { ranks: &self.ranks, table };
+        self.breaks.parts(spelled, |part| {
+            merger.clear();
+            let mut at = 0;
+            while let Some(ch) = char_at(part, at) {
+                let id = table.find(&part[at..at + ch.len]).unwrap_or(NONE);
+                at += ch.len;
+                merger.push(at, id);
             }
-            for &byte in &spelled[symbol.start as usize..symbol.end() as usize] {
-                let id = self.bytes[usize::from(byte)];
-                let id = if id == NONE { self.unknown } else { id };
+            merger.run(part, &pairs, |text, id| {
                 if id != NONE {
-                    out.push(id);
+                    return out.push(id);
                 }
-            }
+                for &byte in text {
+                    let id = self.bytes[usize::from(byte)];
+                    let id = if id == NONE { self.unknown } else { id };
+                    if id != NONE {
+                        out.push(id);
+                    }
+                }
+            });
         });
     }
 }
 
 struct Scored<'a> {
-    spm: &'a Spm,
+    ranks: &'a [u32],
     table: &'a ByteTable,
-    text: &'a [u8],
 }
 
 impl Pairs for Scored<'_> {
-    fn merge(&self, left: &Symbol, right: &Symbol) -> Option<(u32, u32)> {
-        let id = self.table.find(&self.text[left.start as usize..right.end() as usize])?;
-        Some((self.spm.ranks[id as usize], id))
-    }
-}
-
-/// Appends `text` with `▁` for each space.
-pub(crate) fn escape_spaces(text: &[u8], out: &mut Vec<u8>) {
-    for (i, word) in text.split(|&b| b == b' ').enumerate() {
-        if i > 0 {
-            out.extend_from_slice(SPACE);
-        }
-        out.extend_from_slice(word);
+    fn merge(&self, joined: &[u8], _: usize) -> Option<(u32, u32)> {
+        let id = self.table.find(joined)?;
+        Some((self.ranks[id as usize], id))
     }
 }
 
@@ -114,12 +105,5 @@ mod tests {
         assert_eq!(rank(0.0), rank(-0.0));
         assert_eq!(rank(f32::NAN), NONE - 1);
         assert!(rank(f32::NEG_INFINITY) < NONE);
-    }
-
-    #[test]
-    fn escapes_every_space() {
-        let mut out = Vec::new();
-        escape_spaces(b" a  b ", &mut out);
-        assert_eq!(out, "▁a▁▁b▁".as_bytes());
     }
 }

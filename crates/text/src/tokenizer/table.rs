@@ -1,6 +1,6 @@
 //! Byte strings numbered from 0, found by content.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 
 /// Marks an empty slot, and the id of a string that no table holds.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -37,31 +37,6 @@ impl Mixer {
     }
 }
 
-impl BuildHasher for Mixer {
-    type Hasher = WordHasher;
-    fn build_hasher(&self) -> WordHasher {
-        WordHasher { mixer: *self, hash: 0 }
-    }
-}
-
-/// Hashes `u64` keys, for the maps from pairs of ids.
-pub(crate) struct WordHasher {
-    mixer: Mixer,
-    hash: u64,
-}
-
-impl Hasher for WordHasher {
-    fn finish(&self) -> u64 {
-        self.hash
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        self.hash ^= self.mixer.bytes(bytes);
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.hash = self.mixer.fold(self.hash.rotate_left(32), word);
-    }
-}
-
 /// Byte strings in one arena, with an open-addressing index from content to number.
 pub(crate) struct ByteTable {
     bytes: Vec<u8>,
@@ -89,17 +64,17 @@ impl ByteTable {
         self.ends.len()
     }
 
-    /// Length in bytes of the longest string.
-    pub(crate) fn longest(&self) -> usize {
-        self.longest
-    }
-
     /// The string of a number; empty for a number beyond the table.
     pub(crate) fn get(&self, id: u32) -> &[u8] {
         let id = id as usize;
         let Some(&end) = self.ends.get(id) else { return &[] };
         let start = if id == 0 { 0 } else { self.ends[id - 1] };
         &self.bytes[start as usize..end as usize]
+    }
+
+    /// All strings in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        (0..self.len() as u32).map(|id| self.get(id))
     }
 
     /// Appends a string and returns its number; of equal strings `find` gives the first, and never an empty one.
@@ -179,7 +154,7 @@ mod tests {
         assert_eq!(table.find(b""), None);
         assert_eq!(table.get(1000), b"string 7");
         assert_eq!(table.get(1002), b"");
-        assert_eq!((table.len(), table.longest()), (1002, 10));
+        assert_eq!(table.len(), 1002);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use super::Work;
 use super::prefix::PrefixIndex;
-use super::spm::SPACE;
-use super::table::{ByteTable, NONE};
+use super::space::SPACE;
+use super::table::NONE;
 use super::vocab::{Attr, BuildError, Vocab};
 use crate::pretokenize::class::char_at;
 
@@ -50,8 +50,8 @@ impl Unigram {
             if vocab.attr(id).is(Attr::USER) { 0.0 } else { f64::from(score) }
         };
         Ok(Unigram {
-            index: PrefixIndex::new(vocab.with(matched).collect(), &vocab.table),
-            user: PrefixIndex::new(vocab.with(Attr::USER).collect(), &vocab.table),
+            index: PrefixIndex::new(vocab.with(matched), &vocab.table),
+            user: PrefixIndex::new(vocab.with(Attr::USER), &vocab.table),
             scores: (0..).zip(scores).map(score).collect(),
             unknown: unknown.unwrap_or(NONE),
             unknown_score: if lowest.is_finite() { lowest } else { 0.0 } - UNKNOWN_PENALTY,
@@ -62,9 +62,9 @@ impl Unigram {
     }
 
     /// Appends the tokens of a text without special tokens.
-    pub(crate) fn encode(&self, table: &ByteTable, text: &[u8], work: &mut Work, out: &mut Vec<u32>) {
+    pub(crate) fn encode(&self, text: &[u8], work: &mut Work, out: &mut Vec<u32>) {
         let Work { spelled, steps, .. } = work;
-        self.normalize(table, text, spelled);
+        self.normalize(text, spelled);
         steps.clear();
         let unreached = Step { score: f64::NEG_INFINITY, from: 0, id: NONE };
         steps.resize(spelled.len() + 1, unreached);
@@ -78,7 +78,7 @@ impl Unigram {
                 }
             };
             let mut spells_char = false;
-            self.index.prefixes(table, &spelled[at..], |len, id| {
+            self.index.prefixes(&spelled[at..], |len, id| {
                 spells_char |= len == ch.len;
                 reach(at + len, id, self.scores[id as usize]);
             });
@@ -105,13 +105,13 @@ impl Unigram {
     }
 
     /// Replaces characters by the table, and spaces by `▁`.
-    fn normalize(&self, table: &ByteTable, text: &[u8], out: &mut Vec<u8>) {
+    fn normalize(&self, text: &[u8], out: &mut Vec<u8>) {
         out.clear();
         let (mut prefixed, mut in_word) = (false, false);
         let mut at = 0;
         while at < text.len() {
             let rest = &text[at..];
-            let (normal, used) = self.normal_prefix(table, rest);
+            let (normal, used) = self.normal_prefix(rest);
             at += used;
             for &byte in normal {
                 if byte == b' ' {
@@ -134,9 +134,8 @@ impl Unigram {
     }
 
     /// The normal form of the first characters of a text, and how many bytes they are.
-    fn normal_prefix<'a>(&'a self, table: &ByteTable, text: &'a [u8]) -> (&'a [u8], usize) {
-        if let Some(id) = self.user.longest(table, text) {
-            let len = table.get(id).len();
+    fn normal_prefix<'a>(&'a self, text: &'a [u8]) -> (&'a [u8], usize) {
+        if let Some((len, _)) = self.user.longest(text) {
             return (&text[..len], len);
         }
         if let Some((normal, len)) = self.charsmap.longest(text) {

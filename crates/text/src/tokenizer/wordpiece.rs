@@ -3,8 +3,8 @@
 use unicode_normalization::char::decompose_canonical;
 
 use super::prefix::PrefixIndex;
-use super::spm::SPACE;
-use super::table::{ByteTable, NONE};
+use super::space::SPACE;
+use super::table::NONE;
 use super::vocab::Vocab;
 use crate::pretokenize::class::{CONTROL, Ch, MARK, PUNCT, SPACE as BLANK, SYMBOL, chars, class_of};
 
@@ -22,16 +22,16 @@ impl WordPiece {
         strip_accents: bool,
         unknown: Option<u32>,
     ) -> WordPiece {
-        let index = PrefixIndex::new((0..vocab.len() as u32).collect(), &vocab.table);
+        let index = PrefixIndex::new(0..vocab.len() as u32, &vocab.table);
         WordPiece { index, lowercase, strip_accents, unknown: unknown.unwrap_or(NONE) }
     }
 
     /// Appends the tokens of a text without special tokens.
-    pub(crate) fn encode(&self, table: &ByteTable, text: &[u8], out: &mut Vec<u32>) {
+    pub(crate) fn encode(&self, text: &[u8], out: &mut Vec<u32>) {
         let mut word = SPACE.to_vec();
         let finish = |word: &mut Vec<u8>, out: &mut Vec<u32>| {
             if word.len() > SPACE.len() {
-                self.spell(table, word, out);
+                self.spell(word, out);
             }
             word.truncate(SPACE.len());
         };
@@ -78,14 +78,14 @@ impl WordPiece {
     }
 
     /// The longest tokens from the start on; the unknown token if they do not cover the word.
-    fn spell(&self, table: &ByteTable, word: &[u8], out: &mut Vec<u32>) {
+    fn spell(&self, word: &[u8], out: &mut Vec<u32>) {
         let before = out.len();
         let mut at = 0;
         while at < word.len() {
-            match self.index.longest(table, &word[at..]) {
-                Some(id) => {
+            match self.index.longest(&word[at..]) {
+                Some((len, id)) => {
                     out.push(id);
-                    at += table.get(id).len();
+                    at += len;
                 }
                 None => {
                     out.truncate(before);
