@@ -7,3 +7,4 @@ pub mod stream;
 pub mod template;
 #[cfg(test)]
 mod testing;
+pub mod tools;
