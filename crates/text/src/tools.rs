@@ -88,23 +88,27 @@ pub enum ToolFormat {
     CommandR,
     /// `<|tool_call_start|>` with Python (LFM2).
     Lfm2,
-    /// `<TOOLCALL>` with a list (Nemotron).
-    Nemotron,
+    /// `<TOOLCALL>` or `<tool_calls>` with a list (Nemotron, Apriel).
+    TaggedList,
 }
 
 impl ToolFormat {
     /// The format that a template's source asks for, if it speaks of tools at all.
     pub fn detect(template: &str) -> Option<Self> {
+        // MiniMax M3 puts this before every tag, a form that is not read here.
+        if template.contains("]<]minimax[>[") {
+            return None;
+        }
         let marks = [
             ("<seed:tool_call>", Self::Seed),
             ("<minimax:tool_call>", Self::MiniMax),
-            ("]<]minimax[>[", Self::MiniMax),
             ("<|tool_calls_section_begin|>", Self::Kimi),
             ("<｜tool▁calls▁begin｜>", Self::DeepSeek),
             ("<|tool_call>call:", Self::Gemma4),
             ("<|START_ACTION|>", Self::CommandR),
             ("<|tool_call_start|>", Self::Lfm2),
-            ("<TOOLCALL>", Self::Nemotron),
+            ("<TOOLCALL>", Self::TaggedList),
+            ("<tool_calls>[", Self::TaggedList),
             ("[TOOL_CALLS]", Self::Mistral),
             (">>>all", Self::Recipients),
         ];

@@ -2,6 +2,7 @@
 
 use serde_json::{Value as Json, json};
 use wootz_text::reasoning::ReasoningTags;
+use wootz_text::template::{ChatInput, ChatTemplate, Message, ToolCall};
 use wootz_text::tools::{Event, OutputParser, ToolFormat};
 
 const FORMATS: [ToolFormat; 16] = [
@@ -20,12 +21,12 @@ const FORMATS: [ToolFormat; 16] = [
     ToolFormat::Granite,
     ToolFormat::CommandR,
     ToolFormat::Lfm2,
-    ToolFormat::Nemotron,
+    ToolFormat::TaggedList,
 ];
 
 fn tools() -> Vec<Json> {
     let tool = |name: &str| {
-        json!({"type": "function", "function": {"name": name, "parameters": {"type": "object",
+        json!({"type": "function", "function": {"name": name, "description": "Tells it.", "parameters": {"type": "object",
             "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "opts": {"type": "object"}}}}})
     };
     vec![tool("get_weather"), tool("f")]
@@ -394,7 +395,7 @@ fn granite_command_r_and_nemotron() {
     );
     check(ToolFormat::CommandR, false, "<|START_RESPONSE|>Hi<|END_RESPONSE|>", &["c:Hi"]);
     check(
-        ToolFormat::Nemotron,
+        ToolFormat::TaggedList,
         false,
         "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}]</TOOLCALL>",
         &["f({})"],
@@ -503,4 +504,69 @@ fn formats_are_told_from_templates() {
     for format in FORMATS {
         assert!(!format.markers().is_empty() && format.markers().iter().all(|marker| !marker.is_empty()));
     }
+}
+
+/// What each template writes for a call in an earlier turn is what its model writes: read back,
+/// it must be the same call.
+#[test]
+fn calls_that_templates_write_are_read_back() {
+    let mut files = vec![include_str!("data/template_goldens.json").to_owned()];
+    if let Ok(more) = std::env::var("WOOTZ_TEMPLATE_GOLDENS") {
+        files.extend(more.split(',').map(|path| std::fs::read_to_string(path).unwrap()));
+    }
+    let mut read = Vec::new();
+    let mut wrong = Vec::new();
+    for file in files {
+        let golden: Json = serde_json::from_str(&file).unwrap();
+        for template in golden["templates"].as_array().unwrap() {
+            let name = template["name"].as_str().unwrap();
+            let source = template["source"].as_str().unwrap();
+            let chat = ChatTemplate::new(source).unwrap();
+            if ToolFormat::detect(source).is_none() || !chat.capabilities().tool_calls {
+                continue;
+            }
+            let arguments = json!({"city": "Rom \"2\"\n<b>", "days": 3, "opts": {"a": [true, null, 1.5]}});
+            let call = |id: &str| ToolCall {
+                id: Some(id.into()),
+                name: "get_weather".into(),
+                arguments: arguments.clone(),
+            };
+            let count = 1 + usize::from(chat.capabilities().parallel_tool_calls);
+            let mut input = ChatInput { tools: tools(), add_generation_prompt: true, ..Default::default() };
+            input.messages.push(Message::new("user", "Q"));
+            let prompt = chat.render(&chat.adapt(&input)).unwrap().text();
+            input.add_generation_prompt = false;
+            input.messages.push(Message {
+                role: "assistant".into(),
+                tool_calls: ["call00001", "call00002"][..count].iter().map(|id| call(id)).collect(),
+                ..Message::default()
+            });
+            let Ok(turn) = chat.render(&chat.adapt(&input)) else {
+                wrong.push(format!("{name}: does not render"));
+                continue;
+            };
+            // Templates open a turn in slightly other words when they write an old one.
+            let turn = turn.text();
+            let mut same = prompt.bytes().zip(turn.bytes()).take_while(|(a, b)| a == b).count();
+            // Not in the middle of a tag.
+            if same < prompt.len() || turn[same..].starts_with("think>") {
+                same = turn.as_bytes()[..same].iter().rposition(|b| b"<[>\n".contains(b)).unwrap();
+                same += usize::from(b">\n".contains(&turn.as_bytes()[same]));
+            }
+            let (before, output) = turn.split_at(same);
+            let mut parser = OutputParser::for_template(&chat, before, &tools());
+            let got = lines(&run(&mut parser, &[output]));
+            // What ends the turn is content here.
+            let calls: Vec<&String> = got.iter().filter(|line| !line.starts_with("r:")).take(count).collect();
+            let want = format!("({arguments})");
+            let right = |line: &&String| line.starts_with("get_weather") && line.ends_with(&want);
+            if calls.len() == count && calls.iter().all(right) {
+                read.push(name.to_owned());
+            } else {
+                wrong.push(format!("{name}: {output:?}\n  {got:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} read: {read:?}\n{} not:\n{}", read.len(), wrong.len(), wrong.join("\n"));
+    assert!(read.len() >= 4, "{read:?}");
 }

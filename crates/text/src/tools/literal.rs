@@ -62,6 +62,13 @@ pub(super) fn python_calls(text: &str) -> Option<Vec<WholeCall>> {
     (reader.at_end() && !calls.is_empty()).then_some(calls)
 }
 
+/// Reads a value that is written as Python.
+pub(super) fn python_value(text: &str) -> Option<Json> {
+    let mut reader = Reader { rest: text };
+    let value = reader.python(0)?;
+    reader.at_end().then_some(value)
+}
+
 /// Reads `call:name{key:value, …}`, where `<|"|>` stands around strings.
 pub(super) fn gemma_call(text: &str) -> Option<Vec<WholeCall>> {
     let mut reader = Reader { rest: text.trim() };

@@ -121,7 +121,9 @@ fn sections(format: ToolFormat) -> Vec<Section> {
         ToolFormat::Lfm2 => vec![section("<|tool_call_start|>", "", |_| {
             Box::new(Collected::new("<|tool_call_end|>", python_calls))
         })],
-        ToolFormat::Nemotron => vec![section("<TOOLCALL>", "</TOOLCALL>", json)],
+        ToolFormat::TaggedList => {
+            vec![section("<TOOLCALL>", "</TOOLCALL>", json), section("<tool_calls>", "</tool_calls>", json)]
+        }
         ToolFormat::Harmony | ToolFormat::Recipients => Vec::new(),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::json::{ArgumentReader, Check, JsonCalls, push_escaped};
+use super::literal::python_value;
 use super::{Body, Calls, ParameterKind, Schemas, Step};
 use crate::stop::{Piece, Scanner};
 
@@ -105,12 +106,8 @@ impl Parameters {
             return;
         }
         let value = std::mem::take(&mut self.value);
-        let json = match value.trim() {
-            "None" => Some(Json::Null),
-            "True" => Some(Json::Bool(true)),
-            "False" => Some(Json::Bool(false)),
-            text => serde_json::from_str::<Json>(text).ok(),
-        };
+        // Some templates show values as Python writes them, so some models do too.
+        let json = serde_json::from_str::<Json>(&value).ok().or_else(|| python_value(&value));
         calls.arguments(&json.unwrap_or(Json::String(value)).to_string());
     }
 
