@@ -11,3 +11,4 @@ mod testing;
 mod tokenizer;
 
 pub use tokenizer::{BuildError, Segment, SpecialIds, TokenType, Tokenizer, VocabSource};
+pub mod tools;
