@@ -177,7 +177,7 @@ impl Transfer<'_> {
             if n == 0 {
                 break;
             }
-            part.write(&block[..n], Some(blob.bytes - part.len())).map_err(Failure::Final)?;
+            part.write(&block[..n], Some(blob.bytes)).map_err(Failure::Final)?;
             progress.advance(n as u64);
         }
         if part.len() < blob.bytes {

