@@ -16,13 +16,14 @@ use wootz_graph::{
     ProgramId, RunError, Selection, StepInputs, StepOutput, StepTime, Ticket, WeightTable,
 };
 
+use crate::attention::AttentionScratch;
 use crate::kv::KvCache;
 use crate::pool::{Pool, default_workers};
 use crate::{CpuError, Isa, limits};
 use arena::Arena;
 use program::{Place, Program};
 use rows::ActivationPool;
-use run::{RopeSlot, Scratch};
+use run::{AttentionSlot, RopeSlot, Scratch};
 use weights::Weights;
 
 /// Settings of the CPU backend.
@@ -147,6 +148,8 @@ impl Device for CpuDevice {
             arena: Arena::new().map_err(failed)?,
             activations: HashMap::new(),
             ropes: Vec::new(),
+            attentions: Vec::new(),
+            attention_scratch: AttentionScratch::new().map_err(failed)?,
             scratch,
             submitted: 0,
             finished: None,
@@ -173,6 +176,9 @@ struct CpuExecutor {
     /// Quantised rows, by form and columns, with room for the largest step.
     activations: ActivationPool,
     ropes: Vec<RopeSlot>,
+    /// Tiles of the step that runs.
+    attentions: Vec<AttentionSlot>,
+    attention_scratch: AttentionScratch,
     /// Buffers of each worker.
     scratch: Vec<Mutex<Scratch>>,
     submitted: u64,
@@ -186,7 +192,7 @@ impl Executor for CpuExecutor {
         MemoryUse {
             weights: self.weights.bytes(),
             caches: self.caches.iter().map(|c| c.bytes() as u64).sum(),
-            scratch: self.arena.bytes() as u64,
+            scratch: (self.arena.bytes() + self.attention_scratch.bytes()) as u64,
         }
     }
 

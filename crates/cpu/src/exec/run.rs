@@ -3,14 +3,15 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-use wootz_graph::op::{Input, Rope};
-use wootz_graph::{ProgramId, RunError, StepInputs, StepTime};
+use wootz_graph::op::{Attention, Input, Rope};
+use wootz_graph::{CacheSpec, ProgramId, RunError, StepInputs, StepTime};
 
 use super::arena::Counts;
 use super::program::{Kernel, Place, Program};
 use super::rows::{self, Host};
 use super::weights::Matrix;
 use super::{CpuExecutor, failed};
+use crate::attention::AttentionPlan;
 use crate::kv::KvSlots;
 use crate::pool::Chunks;
 use crate::rope::RopeTable;
@@ -134,6 +135,18 @@ impl CpuExecutor {
         for slot in self.ropes.iter_mut().filter(|_| uses_rope) {
             slot.table.set_positions(inputs.positions).map_err(failed)?;
         }
+        // Layers whose attention has the same attributes share the step's tiles.
+        self.attentions.clear();
+        for kernel in &program.kernels {
+            let Kernel::Attention { attention, .. } = kernel else { continue };
+            let spec = &self.layout.caches[attention.cache.0 as usize];
+            if find_attention(&self.attentions, attention, spec).is_none() {
+                let plan = AttentionPlan::new(self.isa, attention, spec, inputs, self.pool.workers());
+                let slot =
+                    AttentionSlot { attention: *attention, spec: spec.clone(), plan: plan.map_err(failed)? };
+                self.attentions.push(slot);
+            }
+        }
         for (input, place) in &program.inputs {
             let from = match input {
                 Input::Tokens => inputs.tokens,
@@ -197,12 +210,13 @@ impl CpuExecutor {
             }
             Kernel::Attention { attention, sinks, q, out } => {
                 let index = attention.cache.0 as usize;
-                let group = inputs.groups[self.layout.caches[index].group as usize];
+                let spec = &self.layout.caches[index];
+                let plan = find_attention(&self.attentions, attention, spec);
+                let plan = plan.ok_or_else(|| RunError::Plan("an attention without its plan".into()))?;
                 // SAFETY: see above.
                 let (q, out) = unsafe { (view.f32(q, 0, counts.tokens), view.f32_mut(out, 0, counts.tokens)) };
-                let _ = (sinks, group);
-                self.caches[index].attend(attention, inputs, q, out);
-                Ok(())
+                let (cache, sinks) = (&self.caches[index], sinks.as_deref());
+                plan.run(&self.pool, cache, q, sinks, out, &mut self.attention_scratch).map_err(failed)
             }
             Kernel::Gather { x, indices, out } => {
                 // SAFETY: see above.
@@ -239,6 +253,25 @@ impl CpuExecutor {
             }
         }
     }
+}
+
+/// The tiles of a step's attention, for all layers with the same attributes.
+pub(super) struct AttentionSlot {
+    attention: Attention,
+    spec: CacheSpec,
+    plan: AttentionPlan,
+}
+
+fn find_attention<'a>(
+    slots: &'a [AttentionSlot],
+    attention: &Attention,
+    spec: &CacheSpec,
+) -> Option<&'a AttentionPlan> {
+    let same = |slot: &&AttentionSlot| {
+        Attention { cache: attention.cache, ..slot.attention } == *attention
+            && CacheSpec { layer: spec.layer, ..slot.spec.clone() } == *spec
+    };
+    slots.iter().find(same).map(|slot| &slot.plan)
 }
 
 fn find_rope<'a>(ropes: &'a [RopeSlot], rope: &Rope) -> Option<&'a RopeTable> {
