@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
 
 use super::config::{ConfigError, GroupKind, KvConfig, KvError};
 use super::matching::PrefixMatch;
@@ -33,7 +34,8 @@ pub enum BlockOp {
     },
 }
 
-/// Where the tokens of a sequence are in one group.
+/// Where the tokens of a sequence are in one group; to be read anew for each step, since appending, committing
+/// and truncating move tokens to other blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Table<'a> {
     /// Index of the sequence's block that comes first in `blocks`: token `t` is in
@@ -100,6 +102,8 @@ pub(super) struct Sequence {
 #[derive(Debug)]
 pub struct KvCache<S = RandomState> {
     pub(super) config: KvConfig,
+    /// The kinds of the groups, shared with loops that change the cache.
+    pub(super) kinds: Arc<[GroupKind]>,
     pub(super) pools: Vec<Pool>,
     pub(super) tree: Tree<S>,
     pub(super) sequences: HashMap<SeqId, Sequence>,
@@ -139,6 +143,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         Ok(Self {
             pools: config.groups.iter().map(|group| Pool::new(group.blocks)).collect(),
             tree: Tree::new(config.groups.len(), hasher),
+            kinds: config.groups.iter().map(|group| group.kind).collect(),
             config,
             sequences: HashMap::new(),
             next_id: 0,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use super::cache::{BlockOp, KvCache, SeqId, Sequence, Slots};
 use super::config::{GroupKind, KvError};
@@ -9,9 +10,10 @@ use super::matching::{Found, find};
 use super::tree::NodeId;
 
 impl<S: BuildHasher + Clone> KvCache<S> {
+    /// Index and kind of each group.
     pub(super) fn kinds(&self) -> impl Iterator<Item = (usize, GroupKind)> + use<S> {
-        let kinds: Vec<GroupKind> = self.config.groups.iter().map(|group| group.kind).collect();
-        kinds.into_iter().enumerate()
+        let kinds = Arc::clone(&self.kinds);
+        (0..kinds.len()).map(move |group| (group, kinds[group]))
     }
 
     pub(super) fn sequence(&self, id: SeqId) -> Result<&Sequence, KvError> {

@@ -11,6 +11,26 @@
 //! 4. The step runs; [`KvCache::table`] says where its tokens are.
 //! 5. [`KvCache::commit`] says that they were computed: from now on others may reuse them.
 //!
+//! ```
+//! use wootz::kv::{KvCache, KvConfig};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut cache = KvCache::new(KvConfig::full(100))?;
+//! let prompt: Vec<u32> = (0..70).collect();
+//! for round in 0..2 {
+//!     // The last token is left out: its logits are wanted.
+//!     let (sequence, found) = cache.create("model", &prompt[..69])?;
+//!     assert_eq!(found.tokens, [0, 69][round]);
+//!     cache.append(sequence, &prompt[found.tokens..])?;
+//!     let _copies_and_clears = cache.take_ops();
+//!     assert_eq!(cache.table(sequence, 0)?.blocks.len(), 3);
+//!     cache.commit(sequence)?;
+//!     cache.free(sequence)?;
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A block that more than one sequence holds, or that others may find, is never written: the sequence gets a
 //! copy of it first. Every operation either succeeds or changes nothing.
 

@@ -10,6 +10,37 @@
 //!
 //! Candidates are ordered by logit and, where equal, by token: a tie goes to the lowest token. A token whose
 //! logit is negative infinity is no candidate and is counted by no sampler.
+//!
+//! ```
+//! use wootz::sample::{Sampler, SamplingParams, Vocab};
+//!
+//! struct Letters;
+//!
+//! impl Vocab for Letters {
+//!     fn n_tokens(&self) -> usize {
+//!         26
+//!     }
+//!     fn end_tokens(&self) -> &[u32] {
+//!         &[]
+//!     }
+//!     fn piece(&self, token: u32, out: &mut Vec<u8>) {
+//!         out.push(b'a' + token as u8);
+//!     }
+//!     fn tokenize(&self, text: &[u8]) -> Vec<u32> {
+//!         text.iter().map(|byte| u32::from(byte - b'a')).collect()
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let params = SamplingParams { seed: Some(42), top_k: 3, ..SamplingParams::default() };
+//! let mut sampler = Sampler::new(params, &Letters)?;
+//! let logits: Vec<f32> = (0..26).map(|i| i as f32).collect();
+//! let sampled = sampler.sample(&logits, None)?;
+//! assert!(sampled.token >= 23);
+//! sampler.accept(sampled.token);
+//! # Ok(())
+//! # }
+//! ```
 
 mod dry;
 mod filters;
@@ -43,7 +74,7 @@ pub trait Vocab {
     /// The tokens that end a text.
     fn end_tokens(&self) -> &[u32];
 
-    /// Appends the bytes of a token's text.
+    /// Appends the bytes of a token's text, of special tokens too.
     fn piece(&self, token: u32, out: &mut Vec<u8>);
 
     /// The tokens of a text, with nothing added and no special token recognised.
@@ -239,8 +270,7 @@ impl Sampler {
     /// Picks the next token from the model's logits, one for each token of the vocabulary.
     ///
     /// # Errors
-    /// Logits or a mask that fit the vocabulary not, or leave no candidate; nothing is picked then, and no
-    /// random number is used up by a row that is refused.
+    /// Logits or a mask that do not fit the vocabulary or leave no candidate; the sampler is then as it was.
     pub fn sample(&mut self, logits: &[f32], mask: Option<&BitMask<'_>>) -> Result<Sampled, SampleError> {
         let plan = Arc::clone(&self.plan);
         let mut buffers = std::mem::take(&mut self.buffers);

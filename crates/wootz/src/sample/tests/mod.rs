@@ -5,6 +5,7 @@ mod draws;
 
 mod dry;
 mod edges;
+mod golden;
 mod known;
 mod oracle;
 mod reports;
