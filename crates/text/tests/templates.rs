@@ -113,13 +113,15 @@ fn compare(golden: &Json, control: &[&str]) -> (usize, Vec<String>) {
 
 #[test]
 fn renderings_equal_pythons() {
+    let mut total = 0;
     for golden in goldens() {
         for control in [&[][..], &CONTROL] {
             let (equal, wrong) = compare(&golden, control);
+            total += equal;
             assert!(wrong.is_empty(), "{equal} equal, {} differ:\n{}", wrong.len(), wrong.join("\n"));
-            assert!(equal > 100);
         }
     }
+    assert!(total > 500, "{total}");
 }
 
 /// Special tokens in the template's own text, by a plain search.
