@@ -1,8 +1,9 @@
 """Renders templates with Python's Jinja as Hugging Face sets it up, and writes goldens.
 
-usage: template_goldens.py [--out FILE] [DIR...]
+usage: template_goldens.py [--out FILE] [DIR | GGUF-FILE...]
 Without arguments: templates/ and tests/data/templates/ into tests/data/template_goldens.json.
-Needs the jinja2 package.
+Needs the jinja2 package, for model files also the gguf package. Templates of models are not kept
+here: write their goldens elsewhere and name the file in WOOTZ_TEMPLATE_GOLDENS for the tests.
 """
 import argparse
 import datetime
@@ -71,24 +72,33 @@ def render(env, source, case):
         return {"error": f"{type(error).__name__}: {error}"}
 
 
+def sources(path):
+    """Names and sources of the templates in a folder or a model file."""
+    if path.is_dir():
+        return [(file.stem, file.read_text()) for file in sorted(path.glob("*.jinja"))]
+    import gguf
+
+    field = gguf.GGUFReader(path).fields.get("tokenizer.chat_template")
+    return [(path.stem, field.contents())] if field else []
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default=HERE / "tests/data/template_goldens.json", type=pathlib.Path)
-    parser.add_argument("dirs", nargs="*", type=pathlib.Path)
+    parser.add_argument("paths", nargs="*", type=pathlib.Path)
     args = parser.parse_args()
-    dirs = args.dirs or [HERE / "templates", HERE / "tests/data/templates"]
+    paths = args.paths or [HERE / "templates", HERE / "tests/data/templates"]
     cases = json.loads((HERE / "tests/data/template_cases.json").read_text())
     env = environment()
     templates = []
-    for path in sorted(p for d in dirs for p in d.glob("*.jinja")):
-        source = path.read_text()
+    for name, source in sorted(found for path in paths for found in sources(path)):
         templates.append(
             {
-                "name": path.stem,
+                "name": name,
                 "source": source,
                 "results": [
                     render(env, source, case)
-                    if case["name"] in ONLY.get(path.stem, [case["name"]])
+                    if case["name"] in ONLY.get(name, [case["name"]])
                     else None
                     for case in cases
                 ],

@@ -56,6 +56,14 @@ pub enum Delta {
 /// Reasoning comes first or not at all: a tag that follows text is part of the answer. White
 /// space around the tags belongs to neither. Text is held back only while it may be part of a tag
 /// or white space before one. How the text was cut into pieces never changes the outcome.
+///
+/// ```
+/// use wootz_text::reasoning::{Delta, ReasoningSplitter, ReasoningTags};
+///
+/// let mut splitter = ReasoningSplitter::new(ReasoningTags::THINK, false);
+/// assert_eq!(splitter.push("<think>\nEasy.\n"), [Delta::Reasoning("Easy.".into())]);
+/// assert_eq!(splitter.push("</think>\n\n4"), [Delta::Content("4".into())]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct ReasoningSplitter {
     tags: ReasoningTags,

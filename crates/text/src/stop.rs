@@ -69,6 +69,13 @@ impl Scanner {
 /// Text is held back only while it is the beginning of a stop string. The first stop string that
 /// is complete ends the text; of several that end at the same byte the longest counts. How the
 /// text was cut into pieces never changes the outcome.
+///
+/// ```
+/// let mut stops = wootz_text::stop::StopMatcher::new(["\nUser:"]);
+/// assert_eq!(stops.push("Hello\nUs").text, "Hello");
+/// let step = stops.push("er: next");
+/// assert_eq!((step.text.as_str(), step.stop), ("", Some(0)));
+/// ```
 #[derive(Clone, Debug)]
 pub struct StopMatcher {
     scanner: Scanner,

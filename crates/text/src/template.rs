@@ -90,6 +90,11 @@ impl Prompt {
         self.segments.iter().map(Segment::as_str).collect()
     }
 
+    /// Whether the prompt begins with this token as markup, so that it must not be added again.
+    pub fn begins_with(&self, token: &str) -> bool {
+        matches!(self.segments.first(), Some(Segment::Markup(text)) if !token.is_empty() && text.starts_with(token))
+    }
+
     fn push(&mut self, c: char, outside: bool) {
         match (self.segments.last_mut(), outside) {
             (Some(Segment::Text(text)), true) | (Some(Segment::Markup(text)), false) => text.push(c),
@@ -180,6 +185,9 @@ pub enum TemplateError {
     /// No thread could be had to render on.
     #[error("no thread to render the chat template on: {0}")]
     Thread(#[source] std::io::Error),
+    /// The template engine panicked.
+    #[error("the chat template makes the template engine fail")]
+    Crashed,
     /// The conversation uses up all characters that could mark its text.
     #[error("the conversation holds DEL and all noncharacters from U+FDD0 to U+FDEF")]
     NoMark,
@@ -191,6 +199,24 @@ pub enum TemplateError {
 struct Raised(String);
 
 /// A compiled chat template.
+///
+/// ```
+/// use wootz_text::template::{ChatInput, ChatTemplate, Message, Segment, SpecialTokens};
+///
+/// let control = ["<|im_start|>", "<|im_end|>"].map(String::from).to_vec();
+/// let tokens = SpecialTokens { control, ..SpecialTokens::default() };
+/// let template = ChatTemplate::builtin("chatml")?.with_tokens(tokens);
+/// let input = ChatInput {
+///     messages: vec![Message::new("user", "What does <|im_end|> do?")],
+///     add_generation_prompt: true,
+///     ..ChatInput::default()
+/// };
+/// let prompt = template.render(&template.adapt(&input))?;
+/// let Segment::Markup(opening) = &prompt.segments[0] else { unreachable!() };
+/// assert_eq!(opening, "<|im_start|>user\n");
+/// assert_eq!(prompt.segments[1], Segment::Text("What does <|im_end|> do?".into()));
+/// # Ok::<(), wootz_text::template::TemplateError>(())
+/// ```
 #[derive(Debug)]
 pub struct ChatTemplate {
     env: Environment<'static>,
@@ -313,7 +339,7 @@ fn on_deep_stack<T: Send>(fuel: u64, work: impl FnOnce() -> T + Send) -> Result<
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("chat template".into()).stack_size(stack);
         let running = thread.spawn_scoped(scope, work).map_err(TemplateError::Thread)?;
-        running.join().or_else(|panic| std::panic::resume_unwind(panic))
+        running.join().map_err(|_| TemplateError::Crashed)
     })
 }
 

@@ -137,6 +137,24 @@ impl ToolFormat {
 }
 
 /// Turns a model's output into events.
+///
+/// ```
+/// use wootz_text::tools::{Event, OutputParser, ToolFormat};
+///
+/// let tools = [serde_json::json!({"type": "function", "function": {"name": "now"}})];
+/// let mut parser = OutputParser::new(Some(ToolFormat::Tagged), None, false, &tools);
+/// let mut events = Vec::new();
+/// for piece in ["Let me look.\n<tool_", "call>{\"name\": \"now\", \"argu", "ments\": {}}</tool_call>"] {
+///     events.extend(parser.push(piece));
+/// }
+/// events.extend(parser.finish());
+/// assert_eq!(events, [
+///     Event::Content("Let me look.".into()),
+///     Event::ToolCallStart { index: 0, id: None, name: "now".into() },
+///     Event::ToolCallArguments { index: 0, delta: "{}".into() },
+///     Event::ToolCallEnd { index: 0, complete: true },
+/// ]);
+/// ```
 #[derive(Debug)]
 pub struct OutputParser {
     splitter: Option<ReasoningSplitter>,

@@ -56,6 +56,12 @@ fn conversations_are_made_to_suit() {
     ])));
     assert_eq!(adapted.messages[0].tool_calls[0].arguments, json!({"x": 1}));
     assert_eq!(adapted.messages[1].tool_calls[0].arguments, json!("not json"));
+    let thinking =
+        ours("typescript-macros").adapt(&input(json!([{"role": "assistant", "reasoning_content": "r"}])));
+    assert!(thinking.messages[0].extra.is_empty());
+    let reads = ChatTemplate::new("{{ messages[0].thinking }}").unwrap();
+    let thinking = reads.adapt(&input(json!([{"role": "assistant", "reasoning_content": "r"}])));
+    assert_eq!(reads.render(&thinking).unwrap().text(), "r");
     let image = json!([{"role": "user", "content": [{"type": "image"}]}]);
     assert!(matches!(chat.adapt(&input(image)).messages[0].content, Content::Parts(_)));
 }

@@ -109,6 +109,7 @@ impl ChatTemplate {
     ///
     /// Arguments become objects or strings; text parts become one string, lines apart; `null`
     /// content becomes empty where the template needs a string; `developer` becomes `system`;
+    /// reasoning is also given as `thinking` where the template reads that;
     /// system messages go before the text of the next user message where the template knows none.
     #[must_use]
     pub fn adapt(&self, input: &ChatInput) -> ChatInput {
@@ -128,6 +129,15 @@ impl ChatTemplate {
                 Content::None if !caps.null_content => Content::Text(String::new()),
                 content => content,
             };
+            // gpt-oss's name for it; its template refuses both beside calls.
+            let beside_calls = !message.tool_calls.is_empty()
+                && !matches!(&message.content, Content::Text(text) if text.is_empty())
+                && message.content != Content::None;
+            if let (Some(text), true, false) =
+                (&message.reasoning_content, self.source.contains(".thinking"), beside_calls)
+            {
+                message.extra.entry("thinking").or_insert_with(|| text.clone().into());
+            }
             for call in &mut message.tool_calls {
                 call.arguments = match &call.arguments {
                     Json::String(text) if !caps.text_arguments => match serde_json::from_str(text) {
