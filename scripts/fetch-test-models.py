@@ -120,7 +120,7 @@ def fetch(model, cache):
 
 
 def main():
-    default_cache = os.environ.get("WOOTZ_TEST_CACHE") or ROOT / ".cache" / "models"
+    default_cache = Path(os.environ.get("WOOTZ_TEST_CACHE") or ROOT / ".cache") / "models"
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -128,7 +128,7 @@ def main():
     parser.add_argument("--all", action="store_true", help="also the larger test fixture")
     parser.add_argument(
         "--cache", type=Path, default=default_cache,
-        help="folder for the files (default: WOOTZ_TEST_CACHE or %(default)s)",
+        help="folder for the files (default: %(default)s)",
     )
     options = parser.parse_args()
 

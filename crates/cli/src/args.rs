@@ -83,7 +83,10 @@ pub struct DeviceArgs {
 
 fn kv_type(name: &str) -> Result<KvType, String> {
     let known = KvType::ALL.map(KvType::name);
-    KvType::ALL.into_iter().find(|t| t.name() == name).ok_or_else(|| format!("expected one of {}", known.join(", ")))
+    KvType::ALL
+        .into_iter()
+        .find(|t| t.name() == name)
+        .ok_or_else(|| format!("expected one of {}", known.join(", ")))
 }
 
 #[derive(Args)]

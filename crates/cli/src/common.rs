@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use wootz::{Context, ContextOptions, Engine, EngineOptions, Event, Finish, Generation, Model, ModelOptions};
 use wootz::template::ChatTemplate;
+use wootz::{Context, ContextOptions, Engine, EngineOptions, Event, Finish, Generation, Model, ModelOptions};
 use wootz_hub::{Hub, ModelRef};
 
 use crate::args::{DeviceArgs, ModelArgs};
@@ -118,8 +118,9 @@ pub fn follow(
     for event in generation {
         match event {
             Event::Prompt { done, total } if total >= LONG_PROMPT => {
-                let bar =
-                    bar.get_or_insert_with(|| output::progress("reading the prompt", total as u64, Unit::Tokens));
+                let bar = bar.get_or_insert_with(|| {
+                    output::progress("reading the prompt", total as u64, Unit::Tokens)
+                });
                 bar.set_position(done as u64);
                 if done == total {
                     output::clear_progress();

@@ -23,8 +23,8 @@ mod step;
 mod weights;
 
 pub use backend::{
-    Backend, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, LoadRequest, MemoryUse, ProgramId, Selection,
-    StepTime, Ticket,
+    Backend, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, LoadRequest, MemoryUse, ProgramId,
+    Selection, StepTime, Ticket,
 };
 pub use builder::GraphBuilder;
 pub use cache::{BLOCK_TOKENS, CacheGroup, CacheId, CacheLayout, CacheSpec, KvType};

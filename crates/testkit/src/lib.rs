@@ -6,6 +6,7 @@
 
 pub mod cases;
 mod memory;
+pub mod models;
 mod rng;
 mod run;
 pub mod tiny;

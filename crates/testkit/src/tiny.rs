@@ -1,6 +1,6 @@
 //! Tiny random models of every family, as GGUF bytes.
 
-use wootz_arch::{Architecture, Setting};
+use wootz_arch::{Architecture, Setting, TinyModel};
 use wootz_gguf::{Metadata, Writer};
 use wootz_graph::WeightSpec;
 use wootz_quant::WeightType;
@@ -59,15 +59,9 @@ pub fn build(arch: &dyn Architecture, types: Types, seed: u64) -> Vec<u8> {
     writer.to_bytes().expect("a small file")
 }
 
-/// A byte-level vocabulary without merges, and a few special tokens.
+/// A byte-level vocabulary with one merge and special tokens.
 fn vocabulary(meta: &mut Metadata) {
-    const SPECIAL: [&str; 32] = {
-        let mut names = ["<|spare|>"; 32];
-        names[0] = "<|endoftext|>";
-        names[1] = "<|im_start|>";
-        names[2] = "<|im_end|>";
-        names
-    };
+    const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
     // Printable bytes stand for themselves, the others for characters from 256 on, as in GPT-2's vocabulary.
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     let mut next = 256;
@@ -82,20 +76,20 @@ fn vocabulary(meta: &mut Metadata) {
             char::from_u32(code).expect("a character below 512").to_string()
         })
         .collect();
-    let mut types = vec![1i32; 256];
-    for (i, name) in SPECIAL.iter().enumerate() {
-        tokens.push(if i < 3 { (*name).to_owned() } else { format!("<|spare_{i}|>") });
-        types.push(3);
-    }
+    // One merge, without which a byte-pair vocabulary is incomplete; the rest is special.
+    tokens.extend(SPECIAL.map(str::to_owned));
+    tokens.push("th".to_owned());
+    tokens.extend((tokens.len()..TinyModel::VOCAB as usize).map(|i| format!("<|spare_{i}|>")));
+    let kind = |i: usize| if i < 256 || i == 259 { 1i32 } else { 3 };
+    let types: Vec<i32> = (0..tokens.len()).map(kind).collect();
     let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
         {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-    let merges: [&str; 0] = [];
     let result = meta
         .set("tokenizer.ggml.model", "gpt2")
         .and_then(|m| m.set("tokenizer.ggml.pre", "gpt-2"))
         .and_then(|m| m.set("tokenizer.ggml.tokens", tokens))
         .and_then(|m| m.set("tokenizer.ggml.token_type", types))
-        .and_then(|m| m.set("tokenizer.ggml.merges", merges))
+        .and_then(|m| m.set("tokenizer.ggml.merges", ["t h"]))
         .and_then(|m| m.set("tokenizer.ggml.eos_token_id", 258u32))
         .and_then(|m| m.set("tokenizer.ggml.bos_token_id", 256u32))
         .and_then(|m| m.set("tokenizer.ggml.add_bos_token", false))

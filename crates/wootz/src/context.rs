@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use wootz_graph::{
-    BLOCK_TOKENS, BlockTable, CacheGroup, CacheLayout, Device, DeviceInfo, DeviceLimits, LoadRequest, MemoryUse, Plan,
-    StepInputs, StepOutput, StepTime, TableSet,
+    BLOCK_TOKENS, BlockTable, CacheGroup, CacheLayout, Device, DeviceInfo, DeviceLimits, LoadRequest,
+    MemoryUse, Plan, StepInputs, StepOutput, StepTime, TableSet,
 };
 
 use crate::error::Error;
@@ -244,7 +244,9 @@ impl Context {
             list.clear();
         }
         sequences.clear();
-        let all = parts.iter().all(|p| p.rows == RowsWanted::All || (p.rows == RowsWanted::Last && p.tokens.len() == 1));
+        let all = parts
+            .iter()
+            .all(|p| p.rows == RowsWanted::All || (p.rows == RowsWanted::Last && p.tokens.len() == 1));
         let mut span = 0;
         for (index, (part, length)) in parts.iter().zip(before).enumerate() {
             let first = tokens.len() as i32;

@@ -286,7 +286,8 @@ impl Worker {
     /// Runs one step and deals with what it returns.
     fn step(&mut self) {
         let grants = self.grants();
-        let parts: Vec<StepPart<'_>> = grants.iter().map(|(i, n)| self.running[*i].part(&self.context, *n)).collect();
+        let parts: Vec<StepPart<'_>> =
+            grants.iter().map(|(i, n)| self.running[*i].part(&self.context, *n)).collect();
         let rows: Vec<bool> = parts.iter().map(|p| p.rows == RowsWanted::Last).collect();
         let outcome: Vec<Result<Option<TokenEvent>, Error>> = match self.context.step(&parts) {
             Ok(output) => {

@@ -55,7 +55,9 @@ pub enum Error {
         known: String,
     },
     /// A request does not fit the context.
-    #[error("prompt of {prompt} tokens and {max_tokens} to generate do not fit the context of {context} tokens{hint}")]
+    #[error(
+        "prompt of {prompt} tokens and {max_tokens} to generate do not fit the context of {context} tokens{hint}"
+    )]
     ContextFull {
         /// Tokens of the prompt.
         prompt: usize,
@@ -67,7 +69,9 @@ pub enum Error {
         hint: &'static str,
     },
     /// The caches for the context do not fit the memory.
-    #[error("a context of {context} tokens needs {needed} bytes of cache, {available} bytes of memory are free; choose a smaller context")]
+    #[error(
+        "a context of {context} tokens needs {needed} bytes of cache, {available} bytes of memory are free; choose a smaller context"
+    )]
     ContextMemory {
         /// Positions asked for.
         context: usize,

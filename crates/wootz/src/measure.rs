@@ -130,7 +130,12 @@ fn once(context: &mut Context, test: Test) -> Result<Run, Error> {
 }
 
 /// Computes tokens; the most likely one after the last, where wanted.
-fn feed(context: &mut Context, sequence: SequenceId, tokens: &[u32], wanted: bool) -> Result<Option<u32>, Error> {
+fn feed(
+    context: &mut Context,
+    sequence: SequenceId,
+    tokens: &[u32],
+    wanted: bool,
+) -> Result<Option<u32>, Error> {
     let batch = context.limits().batch;
     let mut best = None;
     let last = tokens.chunks(batch).count();

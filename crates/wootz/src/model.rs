@@ -155,7 +155,8 @@ impl Model {
         SamplerVocab(self)
     }
 
-    pub(crate) fn weight_source(&self) -> Arc<dyn WeightSource> {
+    /// Where a device reads the weights' bytes.
+    pub fn weight_source(&self) -> Arc<dyn WeightSource> {
         let names = self.arch.weights().iter();
         let index = |name: &str| self.file.tensors().iter().position(|t| &*t.name == name);
         let tensors = names.map(|(_, info)| index(&info.name)).collect();

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wootz_graph::{
-    Backend, Executor, Graph, GraphKey, MemoryUse, Outputs, Plan, ProgramId, StepInputs, StepOutput, StepTime, Ticket, Wants, passes,
+    Backend, Executor, Graph, GraphKey, MemoryUse, Outputs, Plan, ProgramId, StepInputs, StepOutput,
+    StepTime, Ticket, Wants, passes,
 };
 
 use crate::error::Error;
@@ -34,7 +35,12 @@ impl Runner {
     }
 
     /// Starts one step; `span` is the largest number of cached positions that a sequence has after it.
-    pub(crate) fn submit(&mut self, inputs: &StepInputs<'_>, all_rows: bool, span: usize) -> Result<Ticket, Error> {
+    pub(crate) fn submit(
+        &mut self,
+        inputs: &StepInputs<'_>,
+        all_rows: bool,
+        span: usize,
+    ) -> Result<Ticket, Error> {
         let sequences = inputs.sequences.last().map_or(1, |s| *s as usize + 1);
         let key = key(inputs.tokens.len(), sequences, inputs.outputs.len(), all_rows, span, self.context);
         let program = self.program(key)?;

@@ -8,6 +8,7 @@ use wootz_gguf::AtomicFile;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::kv::BlockOp;
 
 /// First bytes of a state file.
 const MAGIC: &[u8; 8] = b"wootzkv1";
@@ -114,7 +115,11 @@ impl Context {
         let start = self.len(sequence);
         let (kv, runner, layout) = self.parts_of_state();
         kv.append(sequence, tokens)?;
-        kv.take_ops();
+        for op in kv.take_ops() {
+            if let BlockOp::Copy { group, src, dst } = op {
+                runner.executor().copy_blocks(group as u32, &[(src, dst)])?;
+            }
+        }
         let groups = layout.groups.len();
         let result = (|| {
             for group in 0..groups {
@@ -131,13 +136,17 @@ impl Context {
                     let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
                     let expected = runner.block_bytes(group as u32)?;
                     if length != expected {
-                        return Err(Error::State(format!("a block has {expected} bytes, the file says {length}")));
+                        return Err(Error::State(format!(
+                            "a block has {expected} bytes, the file says {length}"
+                        )));
                     }
                     let mut bytes = vec![0; length];
                     file.read_exact(&mut bytes).map_err(io)?;
                     // Blocks that were cached already stay as they are: others may share them.
                     let wanted = (index + 1) * wootz_graph::BLOCK_TOKENS > start;
-                    if let Some(block) = index.checked_sub(table.first).and_then(|i| own.get(i)).filter(|_| wanted) {
+                    if let Some(block) =
+                        index.checked_sub(table.first).and_then(|i| own.get(i)).filter(|_| wanted)
+                    {
                         runner.executor().write_block(group as u32, *block, &bytes)?;
                     }
                 }

@@ -37,8 +37,16 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
 fn tests(args: &BenchArgs) -> Vec<Test> {
     let mut tests = Vec::new();
     for depth in &args.depth {
-        tests.extend(args.prompt.iter().filter(|n| **n > 0).map(|n| Test { prompt: *n, generate: 0, depth: *depth }));
-        tests.extend(args.predict.iter().filter(|n| **n > 0).map(|n| Test { prompt: 0, generate: *n, depth: *depth }));
+        tests.extend(args.prompt.iter().filter(|n| **n > 0).map(|n| Test {
+            prompt: *n,
+            generate: 0,
+            depth: *depth,
+        }));
+        tests.extend(args.predict.iter().filter(|n| **n > 0).map(|n| Test {
+            prompt: 0,
+            generate: *n,
+            depth: *depth,
+        }));
     }
     tests
 }

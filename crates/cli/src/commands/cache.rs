@@ -9,7 +9,11 @@ use crate::{common, output};
 pub fn pull(args: &PullArgs) -> anyhow::Result<()> {
     let path = common::resolve(&args.model, false)?;
     let path = path.display();
-    output::println(&if args.print_path { path.to_string() } else { format!("{} is ready at {path}", args.model) })
+    output::println(&if args.print_path {
+        path.to_string()
+    } else {
+        format!("{} is ready at {path}", args.model)
+    })
 }
 
 pub fn list(args: &ListArgs) -> anyhow::Result<()> {

@@ -223,7 +223,8 @@ impl Chat {
     }
 
     fn tokens(&self, add_generation_prompt: bool) -> anyhow::Result<Vec<u32>> {
-        let input = ChatInput { messages: self.messages.clone(), add_generation_prompt, ..ChatInput::default() };
+        let input =
+            ChatInput { messages: self.messages.clone(), add_generation_prompt, ..ChatInput::default() };
         Ok(self.engine.model().chat_tokens(&input)?)
     }
 
@@ -249,8 +250,8 @@ impl Chat {
 
     fn load(&mut self, path: &Path) -> anyhow::Result<()> {
         let bytes = output::read_input(path)?;
-        let value: serde_json::Value =
-            serde_json::from_slice(&bytes).with_context(|| format!("{} is no saved conversation", path.display()))?;
+        let value: serde_json::Value = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} is no saved conversation", path.display()))?;
         let list = value["messages"].as_array().context("the saved conversation has no list of messages")?;
         self.messages = Message::list_from_json(list)?;
         let state = state_file(path);

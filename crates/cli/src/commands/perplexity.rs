@@ -68,7 +68,11 @@ pub fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
         return output::println(&object.to_string());
     }
     let error = error.map(|e| format!(" ± {e:.4}")).unwrap_or_default();
-    output::println(&format!("perplexity {:.4}{error} over {} tokens", perplexity.value(), perplexity.count))?;
+    output::println(&format!(
+        "perplexity {:.4}{error} over {} tokens",
+        perplexity.value(),
+        perplexity.count
+    ))?;
     if args.compare.is_some() {
         output::println(&format!(
             "Kullback-Leibler divergence mean {:.6}, largest {:.4}; same most likely token {:.2} %",
@@ -142,7 +146,11 @@ impl<'a> Saved<'a> {
         let mut saved = Saved { path, file: BufReader::new(file), row: vec![0.0; vocab as usize] };
         let mut magic = [0; 8];
         saved.read(&mut magic)?;
-        ensure!(magic == *MAGIC, "{} holds no predictions saved by `wootz perplexity --save`", path.display());
+        ensure!(
+            magic == *MAGIC,
+            "{} holds no predictions saved by `wootz perplexity --save`",
+            path.display()
+        );
         let mut number = || -> anyhow::Result<u32> {
             let mut bytes = [0; 4];
             saved.read(&mut bytes)?;
@@ -153,7 +161,12 @@ impl<'a> Saved<'a> {
             bail!("{} was saved with a vocabulary of {found_vocab}, this model has {vocab}", path.display());
         }
         let same = found_tokens as usize == tokens.len()
-            && tokens.iter().map(|t| number().map(|n| n == *t)).collect::<anyhow::Result<Vec<_>>>()?.iter().all(|s| *s);
+            && tokens
+                .iter()
+                .map(|t| number().map(|n| n == *t))
+                .collect::<anyhow::Result<Vec<_>>>()?
+                .iter()
+                .all(|s| *s);
         ensure!(same, "{} was saved from another text or with other --chunks", path.display());
         Ok(saved)
     }

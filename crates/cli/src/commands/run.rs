@@ -54,7 +54,8 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
 /// One line a token: its text, log-probability, and the most likely tokens.
 fn print_logprobs(engine: &Engine, event: &TokenEvent) -> anyhow::Result<()> {
     let Some(logprobs) = &event.logprobs else { return Ok(()) };
-    let text = |token: u32| String::from_utf8_lossy(&engine.model().tokenizer().piece(token, true)).into_owned();
+    let text =
+        |token: u32| String::from_utf8_lossy(&engine.model().tokenizer().piece(token, true)).into_owned();
     let mut line = format!("{:<24?} {:>8.4}", text(event.token), logprobs.chosen.logprob);
     for entry in &logprobs.top {
         line.push_str(&format!("  {:?} {:.4}", text(entry.token), entry.logprob));
@@ -81,7 +82,8 @@ fn object(engine: &Engine, prompt: &[u32], tokens: &[TokenEvent], finish: &Finis
             "generated_per_second": t.generation_speed(),
         },
     });
-    if let Some(list) = tokens.iter().map(|t| t.logprobs.as_ref()).collect::<Option<Vec<_>>>().filter(|l| !l.is_empty())
+    if let Some(list) =
+        tokens.iter().map(|t| t.logprobs.as_ref()).collect::<Option<Vec<_>>>().filter(|l| !l.is_empty())
     {
         let entry = |t: &wootz::sample::TokenLogprob| {
             let bytes = engine.model().tokenizer().piece(t.token, true).into_owned();

@@ -26,5 +26,9 @@ pub fn run(args: &SelftestArgs) -> anyhow::Result<()> {
         output::println(&format!("largest error {error:.1e}, in: {name}"))?;
     }
     output::println(&format!("{passed} cases passed, {} failed", failures.len()))?;
-    if failures.is_empty() { Ok(()) } else { anyhow::bail!("{} cases failed on {}", failures.len(), args.device) }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        anyhow::bail!("{} cases failed on {}", failures.len(), args.device)
+    }
 }

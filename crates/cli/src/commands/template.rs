@@ -25,7 +25,8 @@ pub fn run(args: &TemplateArgs) -> anyhow::Result<()> {
     };
     let tools = args.tools.as_deref().map(json).transpose()?.unwrap_or_default();
     let add_generation_prompt = !args.no_generation_prompt;
-    let prompt = model.chat_prompt(&ChatInput { messages, tools, add_generation_prompt, ..ChatInput::default() })?;
+    let prompt =
+        model.chat_prompt(&ChatInput { messages, tools, add_generation_prompt, ..ChatInput::default() })?;
     if !args.segments {
         return output::println(&prompt.text());
     }
