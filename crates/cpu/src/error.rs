@@ -46,4 +46,35 @@ pub enum CpuError {
         /// Found length.
         found: usize,
     },
+    /// A number that counts from 0 is too large, or negative.
+    #[error("{what} {found} does not exist: there are {limit}")]
+    Index {
+        /// What is numbered.
+        what: &'static str,
+        /// The number found.
+        found: i64,
+        /// How many there are.
+        limit: usize,
+    },
+    /// A cache's heads cannot be stored in its type.
+    #[error("{ty} caches need heads of a multiple of 32 elements, found {dim}")]
+    HeadSize {
+        /// Cache type.
+        ty: &'static str,
+        /// Elements of a head.
+        dim: usize,
+    },
+    /// Two runs of tokens of one step write to one block of a cache.
+    #[error("two sequences of one step write to cache block {block}")]
+    SharedBlock {
+        /// The physical block.
+        block: u32,
+    },
+}
+
+impl CpuError {
+    /// [`CpuError::Length`] where the lengths differ.
+    pub(crate) fn check(what: &'static str, expected: usize, found: usize) -> Result<(), CpuError> {
+        if expected == found { Ok(()) } else { Err(CpuError::Length { what, expected, found }) }
+    }
 }

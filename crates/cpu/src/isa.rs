@@ -6,6 +6,7 @@ use crate::CpuError;
 pub(crate) mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512;
+pub(crate) mod element;
 #[cfg(target_arch = "aarch64")]
 pub(crate) mod neon;
 pub(crate) mod scalar;
@@ -99,7 +100,7 @@ impl Isa {
     /// Where the processor lacks it; every `Isa` that reaches a kernel went through [`select`](Isa::select).
     #[inline]
     pub(crate) fn dispatch<O: Op>(self, op: O) -> O::Output {
-        debug_assert!(self.is_available());
+        assert!(self.is_available(), "{self} on a processor without it");
         // SAFETY: the caller took `self` from `select`, which checks the processor.
         unsafe {
             match self {
@@ -170,6 +171,8 @@ pub(crate) trait Simd: Copy + 'static {
     const TOKENS: usize;
     /// Whether narrow products sum in 16 bits, two sums in a lane.
     const PAIRS: bool;
+    /// Float vectors that the registers hold as sums, next to two operands.
+    const SUMS: usize;
     /// Whether matrix products gain from codes expanded to bytes once for many tiles.
     const EXPAND: bool;
     /// Whether wide products need activations as absolute values and sign masks, and the sums of the negative ones.
@@ -198,6 +201,21 @@ pub(crate) trait Simd: Copy + 'static {
     /// The nearest integers, ties to even; the values fit in an i32.
     unsafe fn f_round(a: Self::F) -> Self::I;
     unsafe fn f_bits(a: Self::F) -> Self::I;
+    unsafe fn f_splat(a: f32) -> Self::F;
+    unsafe fn f_sub(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn f_div(a: Self::F, b: Self::F) -> Self::F;
+    /// `a` where `a > b`, else `b`.
+    unsafe fn f_max(a: Self::F, b: Self::F) -> Self::F;
+    /// `a` where `a < b`, else `b`.
+    unsafe fn f_min(a: Self::F, b: Self::F) -> Self::F;
+    /// `x` where `a < b`, else `y`.
+    unsafe fn f_where_lt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
+    /// The sum of the lanes: lane i and lane i + 8 first, then i + 4, i + 2, i + 1.
+    unsafe fn f_sum(a: Self::F) -> f32;
+    /// The largest lane, by [`f_max`](Simd::f_max) in the order of [`f_sum`](Simd::f_sum).
+    unsafe fn f_largest(a: Self::F) -> f32;
+    /// Writes 16 f16, rounded to the nearest, ties to even.
+    unsafe fn f_store_f16(p: *mut u8, a: Self::F);
 
     /// `p`, in disguise number `N`: what was loaded from it before is loaded again, where keeping it would cost
     /// registers.
@@ -215,6 +233,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn i_load_u8(p: *const u8) -> Self::I;
     /// 16 u16 at `p`, widened.
     unsafe fn i_load_u16(p: *const u8) -> Self::I;
+    /// 16 i8 at `p`, widened.
+    unsafe fn i_load_i8(p: *const u8) -> Self::I;
     /// The i32 at `p`, in all lanes.
     unsafe fn i_broadcast(p: *const u8) -> Self::I;
     unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I;

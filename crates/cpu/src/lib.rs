@@ -2,15 +2,29 @@
 
 mod act;
 mod error;
+mod exec;
+mod host;
 mod isa;
 mod linear;
+mod math;
 mod pack;
+#[cfg(test)]
+mod testing;
 
+pub mod attention;
+pub mod elementwise;
+pub mod kv;
+pub mod limits;
 pub mod memory;
+pub mod norm;
 pub mod pool;
+pub mod rope;
+pub mod route;
 
 pub use act::{ActForm, Activations};
 pub use error::CpuError;
+pub use exec::{CpuBackend, CpuOptions};
 pub use isa::Isa;
 pub use linear::{Linear, LinearSet, linear};
+pub use math::{Half, narrow, widen};
 pub use pack::{PackedMatrix, RowGroupsMut};

@@ -15,6 +15,33 @@ macro_rules! both {
     ($f:expr; $($arg:expr),+) => { [$f($($arg[0]),+), $f($($arg[1]),+)] };
 }
 
+/// The sum of the lanes: lane i and lane i + 4 first, then i + 2, i + 1.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+pub(super) unsafe fn sum_of_8(a: __m256) -> f32 {
+    // SAFETY: works on registers; the processor has the instructions.
+    unsafe {
+        let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+        let a = _mm_add_ps(a, _mm_movehl_ps(a, a));
+        _mm_cvtss_f32(_mm_add_ss(a, _mm_shuffle_ps::<0b01_01_01_01>(a, a)))
+    }
+}
+
+/// The largest lane, in the order of [`sum_of_8`].
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+pub(super) unsafe fn largest_of_8(a: __m256) -> f32 {
+    // SAFETY: works on registers; the processor has the instructions.
+    unsafe {
+        let a = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+        let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+        _mm_cvtss_f32(_mm_max_ss(a, _mm_shuffle_ps::<0b01_01_01_01>(a, a)))
+    }
+}
 /// Writes a sum that the compiler must not reorder: products added up in another order give the same, but need
 /// more registers than there are.
 macro_rules! sum_in_order {
@@ -51,6 +78,7 @@ impl Simd for Avx2 {
 
     const TOKENS: usize = 4;
     const PAIRS: bool = true;
+    const SUMS: usize = 6;
     const EXPAND: bool = true;
     const MAGNITUDES: bool = true;
 
@@ -85,6 +113,21 @@ impl Simd for Avx2 {
         fn f_fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { both!(_mm256_fnmadd_ps; a, b, c) }
         fn f_round(a: Self::F) -> Self::I { both!(_mm256_cvtps_epi32; a) }
         fn f_bits(a: Self::F) -> Self::I { both!(_mm256_castps_si256; a) }
+        fn f_splat(a: f32) -> Self::F { [_mm256_set1_ps(a); 2] }
+        fn f_sub(a: Self::F, b: Self::F) -> Self::F { both!(_mm256_sub_ps; a, b) }
+        fn f_div(a: Self::F, b: Self::F) -> Self::F { both!(_mm256_div_ps; a, b) }
+        fn f_max(a: Self::F, b: Self::F) -> Self::F { both!(_mm256_max_ps; a, b) }
+        fn f_min(a: Self::F, b: Self::F) -> Self::F { both!(_mm256_min_ps; a, b) }
+        fn f_where_lt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+            let mask = both!(_mm256_cmp_ps::<_CMP_LT_OQ>; a, b);
+            both!(_mm256_blendv_ps; y, x, mask)
+        }
+        fn f_sum(a: Self::F) -> f32 { sum_of_8(_mm256_add_ps(a[0], a[1])) }
+        fn f_largest(a: Self::F) -> f32 { largest_of_8(_mm256_max_ps(a[0], a[1])) }
+        fn f_store_f16(p: *mut u8, a: Self::F) {
+            _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a[0]));
+            _mm_storeu_si128(p.add(16).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a[1]));
+        }
 
         fn again<const N: usize>(p: *const u8) -> *const u8 {
             let mut address = p.expose_provenance();
@@ -114,6 +157,9 @@ impl Simd for Avx2 {
                 _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())),
                 _mm256_cvtepu16_epi32(_mm_loadu_si128(p.add(16).cast())),
             ]
+        }
+        fn i_load_i8(p: *const u8) -> Self::I {
+            [_mm256_cvtepi8_epi32(_mm_loadu_si64(p)), _mm256_cvtepi8_epi32(_mm_loadu_si64(p.add(8)))]
         }
         fn i_broadcast(p: *const u8) -> Self::I { [_mm256_set1_epi32(p.cast::<i32>().read_unaligned()); 2] }
         fn i_add(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_add_epi32; a, b) }

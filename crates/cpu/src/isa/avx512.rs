@@ -1,5 +1,6 @@
 //! AVX-512 with VNNI: a virtual vector is one register.
 
+use super::avx2::{largest_of_8, sum_of_8};
 use super::{LANES, Op, Simd, simd_functions};
 use std::arch::x86_64::*;
 
@@ -18,6 +19,7 @@ impl Simd for Avx512 {
 
     const TOKENS: usize = 8;
     const PAIRS: bool = false;
+    const SUMS: usize = 24;
     const EXPAND: bool = false;
     const MAGNITUDES: bool = false;
 
@@ -47,6 +49,23 @@ impl Simd for Avx512 {
         fn f_fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { _mm512_fnmadd_ps(a, b, c) }
         fn f_round(a: Self::F) -> Self::I { _mm512_cvtps_epi32(a) }
         fn f_bits(a: Self::F) -> Self::I { _mm512_castps_si512(a) }
+        fn f_splat(a: f32) -> Self::F { _mm512_set1_ps(a) }
+        fn f_sub(a: Self::F, b: Self::F) -> Self::F { _mm512_sub_ps(a, b) }
+        fn f_div(a: Self::F, b: Self::F) -> Self::F { _mm512_div_ps(a, b) }
+        fn f_max(a: Self::F, b: Self::F) -> Self::F { _mm512_max_ps(a, b) }
+        fn f_min(a: Self::F, b: Self::F) -> Self::F { _mm512_min_ps(a, b) }
+        fn f_where_lt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+            _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x)
+        }
+        fn f_sum(a: Self::F) -> f32 {
+            sum_of_8(_mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a)))
+        }
+        fn f_largest(a: Self::F) -> f32 {
+            largest_of_8(_mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a)))
+        }
+        fn f_store_f16(p: *mut u8, a: Self::F) {
+            _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(a))
+        }
 
         fn i_zero() -> Self::I { _mm512_setzero_si512() }
         fn i_splat(a: i32) -> Self::I { _mm512_set1_epi32(a) }
@@ -54,6 +73,7 @@ impl Simd for Avx512 {
         fn i_store(p: *mut u8, a: Self::I) { _mm512_storeu_si512(p.cast(), a) }
         fn i_load_u8(p: *const u8) -> Self::I { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
         fn i_load_u16(p: *const u8) -> Self::I { _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())) }
+        fn i_load_i8(p: *const u8) -> Self::I { _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())) }
         fn i_broadcast(p: *const u8) -> Self::I { _mm512_set1_epi32(p.cast::<i32>().read_unaligned()) }
         fn i_add(a: Self::I, b: Self::I) -> Self::I { _mm512_add_epi32(a, b) }
         fn i_sub(a: Self::I, b: Self::I) -> Self::I { _mm512_sub_epi32(a, b) }

@@ -53,6 +53,34 @@ unsafe fn load_f16(p: *const u8) -> float32x4_t {
     out
 }
 
+/// Writes four f32 as f16 at `p`; the intrinsic is not stable yet.
+///
+/// # Safety
+/// Eight bytes at `p` can be written.
+#[inline(always)]
+unsafe fn store_f16(p: *mut u8, a: float32x4_t) {
+    let halves: uint16x4_t;
+    // SAFETY: the caller vouches for `p`; the conversion is part of NEON.
+    unsafe {
+        asm!(
+            "fcvtn {halves:v}.4h, {a:v}.4s",
+            halves = out(vreg) halves, a = in(vreg) a,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+        vst1_u16(p.cast(), halves);
+    }
+}
+
+/// `a` where `a > b`, else `b`: unlike `fmax`, as on x86 where a value is not a number.
+///
+/// # Safety
+/// The processor has NEON.
+#[inline(always)]
+unsafe fn larger(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+    // SAFETY: works on registers; the processor has the instructions.
+    unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) }
+}
+
 impl Simd for Neon {
     type F = Four<float32x4_t>;
     type I = Four<int32x4_t>;
@@ -64,6 +92,7 @@ impl Simd for Neon {
 
     const TOKENS: usize = 4;
     const PAIRS: bool = false;
+    const SUMS: usize = 6;
     const EXPAND: bool = true;
     const MAGNITUDES: bool = false;
 
@@ -95,6 +124,24 @@ impl Simd for Neon {
         fn f_fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { all!(vfmsq_f32; c, a, b) }
         fn f_round(a: Self::F) -> Self::I { all!(vcvtnq_s32_f32; a) }
         fn f_bits(a: Self::F) -> Self::I { all!(vreinterpretq_s32_f32; a) }
+        fn f_splat(a: f32) -> Self::F { [vdupq_n_f32(a); 4] }
+        fn f_sub(a: Self::F, b: Self::F) -> Self::F { all!(vsubq_f32; a, b) }
+        fn f_div(a: Self::F, b: Self::F) -> Self::F { all!(vdivq_f32; a, b) }
+        fn f_max(a: Self::F, b: Self::F) -> Self::F { all!(larger; a, b) }
+        fn f_min(a: Self::F, b: Self::F) -> Self::F { Self::f_where_lt(a, b, a, b) }
+        fn f_where_lt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+            from_fn(|i| vbslq_f32(vcltq_f32(a[i], b[i]), x[i], y[i]))
+        }
+        fn f_sum(a: Self::F) -> f32 {
+            let a = vaddq_f32(vaddq_f32(a[0], a[2]), vaddq_f32(a[1], a[3]));
+            vpadds_f32(vadd_f32(vget_low_f32(a), vget_high_f32(a)))
+        }
+        fn f_largest(a: Self::F) -> f32 {
+            let a = larger(larger(a[0], a[2]), larger(a[1], a[3]));
+            let a = larger(a, vextq_f32::<2>(a, a));
+            vgetq_lane_f32::<0>(larger(a, vextq_f32::<1>(a, a)))
+        }
+        fn f_store_f16(p: *mut u8, a: Self::F) { for i in 0..4 { store_f16(p.add(8 * i), a[i]) } }
 
         fn i_zero() -> Self::I { [vdupq_n_s32(0); 4] }
         fn i_splat(a: i32) -> Self::I { [vdupq_n_s32(a); 4] }
@@ -110,6 +157,11 @@ impl Simd for Neon {
         }
         fn i_load_u16(p: *const u8) -> Self::I {
             from_fn(|i| vreinterpretq_s32_u32(vmovl_u16(vld1_u16(p.add(8 * i).cast()))))
+        }
+        fn i_load_i8(p: *const u8) -> Self::I {
+            let bytes = vld1q_s8(p.cast());
+            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+            [vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)]
         }
         fn i_broadcast(p: *const u8) -> Self::I { [vdupq_n_s32(p.cast::<i32>().read_unaligned()); 4] }
         fn i_add(a: Self::I, b: Self::I) -> Self::I { all!(vaddq_s32; a, b) }

@@ -20,6 +20,20 @@ fn dot_bytes(sum: [i32; LANES], codes: [i32; LANES], x: i32) -> [i32; LANES] {
     })
 }
 
+fn larger(a: f32, b: f32) -> f32 {
+    if a > b { a } else { b }
+}
+
+/// Lane i with lane i + 8, then i + 4, i + 2, i + 1.
+fn tree(mut a: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            a[i] = f(a[i], a[i + half]);
+        }
+    }
+    a[0]
+}
+
 impl Simd for Scalar {
     type F = [f32; LANES];
     type I = [i32; LANES];
@@ -31,6 +45,7 @@ impl Simd for Scalar {
 
     const TOKENS: usize = 4;
     const PAIRS: bool = false;
+    const SUMS: usize = 6;
     const EXPAND: bool = true;
     const MAGNITUDES: bool = false;
 
@@ -59,6 +74,19 @@ impl Simd for Scalar {
         fn f_fnma(a: Self::F, b: Self::F, c: Self::F) -> Self::F { from_fn(|i| (-a[i]).mul_add(b[i], c[i])) }
         fn f_round(a: Self::F) -> Self::I { a.map(|v| v.round_ties_even() as i32) }
         fn f_bits(a: Self::F) -> Self::I { a.map(|v| v.to_bits() as i32) }
+        fn f_splat(a: f32) -> Self::F { [a; LANES] }
+        fn f_sub(a: Self::F, b: Self::F) -> Self::F { from_fn(|i| a[i] - b[i]) }
+        fn f_div(a: Self::F, b: Self::F) -> Self::F { from_fn(|i| a[i] / b[i]) }
+        fn f_max(a: Self::F, b: Self::F) -> Self::F { from_fn(|i| larger(a[i], b[i])) }
+        fn f_min(a: Self::F, b: Self::F) -> Self::F { from_fn(|i| if a[i] < b[i] { a[i] } else { b[i] }) }
+        fn f_where_lt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
+            from_fn(|i| if a[i] < b[i] { x[i] } else { y[i] })
+        }
+        fn f_sum(a: Self::F) -> f32 { tree(a, |a, b| a + b) }
+        fn f_largest(a: Self::F) -> f32 { tree(a, larger) }
+        fn f_store_f16(p: *mut u8, a: Self::F) {
+            p.cast::<[u16; LANES]>().write_unaligned(a.map(|v| half::f16::from_f32(v).to_bits()))
+        }
 
         fn i_zero() -> Self::I { [0; LANES] }
         fn i_splat(a: i32) -> Self::I { [a; LANES] }
@@ -66,9 +94,10 @@ impl Simd for Scalar {
         fn i_store(p: *mut u8, a: Self::I) { p.cast::<Self::I>().write_unaligned(a) }
         fn i_load_u8(p: *const u8) -> Self::I { p.cast::<[u8; LANES]>().read_unaligned().map(i32::from) }
         fn i_load_u16(p: *const u8) -> Self::I { p.cast::<[u16; LANES]>().read_unaligned().map(i32::from) }
+        fn i_load_i8(p: *const u8) -> Self::I { p.cast::<[i8; LANES]>().read_unaligned().map(i32::from) }
         fn i_broadcast(p: *const u8) -> Self::I { [p.cast::<i32>().read_unaligned(); LANES] }
-        fn i_add(a: Self::I, b: Self::I) -> Self::I { from_fn(|i| a[i] + b[i]) }
-        fn i_sub(a: Self::I, b: Self::I) -> Self::I { from_fn(|i| a[i] - b[i]) }
+        fn i_add(a: Self::I, b: Self::I) -> Self::I { from_fn(|i| a[i].wrapping_add(b[i])) }
+        fn i_sub(a: Self::I, b: Self::I) -> Self::I { from_fn(|i| a[i].wrapping_sub(b[i])) }
         fn i_max(a: Self::I, b: Self::I) -> Self::I { from_fn(|i| a[i].max(b[i])) }
         fn i_largest(a: Self::I) -> i32 { a.into_iter().fold(i32::MIN, i32::max) }
         fn i_to_i8(a: Self::I) -> [i8; LANES] { a.map(|v| v as i8) }

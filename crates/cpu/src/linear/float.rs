@@ -5,49 +5,11 @@
 //! tokens can do one chain after the other.
 
 use super::tile::Format;
+use crate::isa::element::Element;
 use crate::isa::{LANES, Simd};
 
 const RUN: usize = 64;
 const CHAINS: usize = 4;
-
-/// How 16 elements are read.
-pub(super) trait Element {
-    const BYTES: usize;
-
-    /// # Safety
-    /// The processor has `S`; 16 elements lie at `p`.
-    unsafe fn load<S: Simd>(p: *const u8) -> S::F;
-}
-
-pub(super) struct F32;
-impl Element for F32 {
-    const BYTES: usize = 4;
-    #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
-        // SAFETY: as the caller promises.
-        unsafe { S::f_load(p.cast()) }
-    }
-}
-
-pub(super) struct F16;
-impl Element for F16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
-        // SAFETY: as the caller promises.
-        unsafe { S::f_load_f16(p) }
-    }
-}
-
-pub(super) struct Bf16;
-impl Element for Bf16 {
-    const BYTES: usize = 2;
-    #[inline(always)]
-    unsafe fn load<S: Simd>(p: *const u8) -> S::F {
-        // SAFETY: as the caller promises.
-        unsafe { S::f_load_bf16(p) }
-    }
-}
 
 /// The kernel of a float type.
 pub(super) struct Float<E>(std::marker::PhantomData<E>);

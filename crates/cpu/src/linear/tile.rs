@@ -1,10 +1,11 @@
 //! A tile: one row group times a few tokens. Every lane is one row and walks its blocks upwards, in every tile
 //! shape, so all shapes give the same bits.
 
-use super::float::{Bf16, F16, F32, Float};
+use super::float::Float;
 use super::kquants::{FourK, Iq4Xs, Q2K, Q3K, Q6K};
 use super::legacy::{Iq4Nl, Legacy, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::Isa;
+use crate::isa::element::{Bf16, F16, F32};
 use crate::isa::{LANES, Op, Simd};
 use std::marker::PhantomData;
 use wootz_quant::WeightType;

@@ -1,0 +1,267 @@
+//! Operations and their attributes.
+//!
+//! Values are dense `[rows, cols]` matrices. Heads are attributes: a row of `heads * head_dim` columns holds its heads
+//! one after the other.
+
+use crate::cache::CacheId;
+use crate::weights::WeightId;
+
+/// An operation of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// A step input. No inputs; one output `[rows, 1]` of i32.
+    Input(Input),
+    /// Rows of an embedding table times `scale`: ids `[rows, 1]` → `[rows, dim]`.
+    Embed {
+        /// The table `[vocab, dim]`.
+        table: WeightId,
+        /// Factor on every element.
+        scale: f32,
+    },
+    /// Normalisation of each row, or of each of its groups: `[rows, cols]` → the same.
+    Norm(Norm),
+    /// Product with a weight matrix: `[rows, in]` → `[rows, out]`.
+    Linear(Linear),
+    /// Rotary position embedding: (x `[rows, heads * head_dim]`, positions `[rows, 1]`) → the same shape as x.
+    Rope(Rope),
+    /// Writes keys and values to a cache: (k, v, state) → state.
+    StoreKv {
+        /// The cache.
+        cache: CacheId,
+    },
+    /// Attention over a cache: (q `[rows, heads * k_dim]`, state) → `[rows, heads * v_dim]`.
+    ///
+    /// Each row sees the cached positions of its own sequence, up to its own position where `causal`.
+    Attention(Attention),
+    /// Gated linear unit: (gate, up) → activation(gate) * up.
+    Glu(Activation),
+    /// An activation, element by element.
+    Activate(Activation),
+    /// Sum of two values of one shape.
+    Add,
+    /// Every element times `factor`.
+    Scale {
+        /// The factor.
+        factor: f32,
+    },
+    /// `cap * tanh(x / cap)`.
+    Softcap {
+        /// The cap.
+        cap: f32,
+    },
+    /// The rows that the step returns: (x `[tokens, cols]`, row indices `[outputs, 1]`) → `[outputs, cols]`.
+    Gather,
+    /// Chooses experts: scores `[rows, experts]` → (ids `[rows, used]` of i32, weights `[rows, used]`).
+    Route(Route),
+    /// Product with the matrices of chosen experts: (x, ids `[rows, used]`) → `[rows, used * out]`.
+    ///
+    /// x is `[rows, in]`, shared by all chosen experts, or `[rows, used * in]`, a part for each.
+    ExpertLinear {
+        /// Matrices `[experts * out, in]`.
+        weight: WeightId,
+        /// Experts used by a row.
+        used: u32,
+    },
+    /// Weighted sum of expert outputs: (y `[rows, used * cols]`, weights `[rows, used]`) → `[rows, cols]`.
+    Combine {
+        /// Experts used by a row.
+        used: u32,
+    },
+}
+
+/// An input that the engine fills for each step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// Token ids `[tokens, 1]`.
+    Tokens,
+    /// Positions of the tokens in their sequences `[tokens, 1]`.
+    Positions,
+    /// Rows to return `[outputs, 1]`.
+    OutputRows,
+}
+
+/// How a norm centres and scales.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormKind {
+    /// `x / sqrt(mean(x²) + eps)`.
+    Rms,
+    /// `(x - mean(x)) / sqrt(var(x) + eps)`.
+    Layer,
+}
+
+/// Attributes of [`Op::Norm`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// Formula.
+    pub kind: NormKind,
+    /// Added under the root.
+    pub eps: f32,
+    /// Equal parts of a row that are normalised apart, such as heads.
+    pub groups: u32,
+    /// Factors `[1, cols / groups]`, the same for every group.
+    pub weight: Option<WeightId>,
+    /// Summands `[1, cols / groups]`.
+    pub bias: Option<WeightId>,
+}
+
+/// Attributes of [`Op::Linear`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Linear {
+    /// Matrix `[out, in]`.
+    pub weight: WeightId,
+    /// First row used: a fused matrix serves several products.
+    pub first: u32,
+    /// Rows used: the output's columns.
+    pub rows: u32,
+    /// Summands `[1, out]` of the whole matrix; the used part starts at `first`.
+    pub bias: Option<WeightId>,
+}
+
+/// Which elements of a head rotate together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// Elements 2i and 2i + 1.
+    Adjacent,
+    /// Elements i and i + dims/2.
+    Halves,
+}
+
+/// Attributes of [`Op::Rope`].
+///
+/// With `d` rotated dimensions, pair i turns by `position * freq_scale * freq_base^(-2i/d) / factors[i]`; YaRN blends
+/// the scaled with the unscaled angle (<https://arxiv.org/abs/2309.00071>).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rope {
+    /// Heads in a row.
+    pub heads: u32,
+    /// Elements of a head.
+    pub head_dim: u32,
+    /// Elements of a head that rotate, from the first on.
+    pub dims: u32,
+    /// Pairing.
+    pub style: RopeStyle,
+    /// Base of the frequencies.
+    pub freq_base: f32,
+    /// Factor on positions (linear scaling), 1 for none.
+    pub freq_scale: f32,
+    /// Frequency divisors `[1, dims / 2]`.
+    pub factors: Option<WeightId>,
+    /// YaRN, where the model uses it.
+    pub yarn: Option<Yarn>,
+    /// Factor on the rotated elements.
+    pub magnitude: f32,
+}
+
+/// YaRN's parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Yarn {
+    /// Share of extrapolation.
+    pub ext_factor: f32,
+    /// Rotations above which a dimension keeps its angle.
+    pub beta_fast: f32,
+    /// Rotations below which a dimension is scaled.
+    pub beta_slow: f32,
+    /// Context that the model was first trained with.
+    pub original_context: u32,
+}
+
+/// Attributes of [`Op::Attention`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// The cache read.
+    pub cache: CacheId,
+    /// Query heads.
+    pub heads: u32,
+    /// Factor on scores.
+    pub scale: f32,
+    /// `cap * tanh(score / cap)` before the mask.
+    pub softcap: Option<f32>,
+    /// Positions that a row looks back, itself included.
+    pub window: Option<u32>,
+    /// Whether later positions are hidden.
+    pub causal: bool,
+    /// One score `[1, heads]` for each head that takes part in the softmax and adds no value.
+    pub sinks: Option<WeightId>,
+}
+
+/// An activation function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// Gelu by its tanh approximation.
+    Gelu,
+    /// Gelu by erf.
+    GeluErf,
+    /// `x / (1 + exp(-1.702 x))`.
+    GeluQuick,
+    /// `max(x, 0)`.
+    Relu,
+    /// `max(x, 0)²`.
+    ReluSquared,
+}
+
+/// How scores become expert weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gating {
+    /// Softmax over all experts, then the best are chosen.
+    Softmax,
+    /// Sigmoid of each score.
+    Sigmoid,
+    /// The best are chosen by score, softmax over them alone.
+    SoftmaxChosen,
+}
+
+/// Attributes of [`Op::Route`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Route {
+    /// Experts chosen for each row.
+    pub used: u32,
+    /// Formula.
+    pub gating: Gating,
+    /// Whether chosen weights are divided by their sum.
+    pub normalize: bool,
+    /// Factor on the weights.
+    pub scale: f32,
+    /// Summands `[1, experts]` that take part in the choice alone.
+    pub bias: Option<WeightId>,
+}
+
+impl Op {
+    /// The operation's name in plans, errors and traces.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Input(_) => "input",
+            Op::Embed { .. } => "embed",
+            Op::Norm(_) => "norm",
+            Op::Linear(_) => "linear",
+            Op::Rope(_) => "rope",
+            Op::StoreKv { .. } => "store-kv",
+            Op::Attention(_) => "attention",
+            Op::Glu(_) => "glu",
+            Op::Activate(_) => "activate",
+            Op::Add => "add",
+            Op::Scale { .. } => "scale",
+            Op::Softcap { .. } => "softcap",
+            Op::Gather => "gather",
+            Op::Route(_) => "route",
+            Op::ExpertLinear { .. } => "expert-linear",
+            Op::Combine { .. } => "combine",
+        }
+    }
+
+    /// The weights that the operation reads, its matrix first.
+    pub fn weights(&self) -> impl Iterator<Item = WeightId> {
+        let list: [Option<WeightId>; 2] = match self {
+            Op::Embed { table, .. } => [Some(*table), None],
+            Op::Norm(n) => [n.weight, n.bias],
+            Op::Linear(l) => [Some(l.weight), l.bias],
+            Op::Rope(r) => [r.factors, None],
+            Op::Attention(a) => [a.sinks, None],
+            Op::Route(r) => [r.bias, None],
+            Op::ExpertLinear { weight, .. } => [Some(*weight), None],
+            _ => [None, None],
+        };
+        list.into_iter().flatten()
+    }
+}

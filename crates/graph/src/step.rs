@@ -1,0 +1,106 @@
+use crate::error::RunError;
+use crate::key::GraphKey;
+
+/// A sequence's blocks in one cache group.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockTable<'a> {
+    /// Number of the first block held: those before it have left the window.
+    pub first: u32,
+    /// Physical blocks, in the order of positions.
+    pub blocks: &'a [u32],
+}
+
+/// The block tables of all sequences of a step in one cache group.
+#[derive(Clone, Copy, Debug)]
+pub struct TableSet<'a> {
+    /// By the sequence numbers of [`StepInputs::sequences`].
+    pub tables: &'a [BlockTable<'a>],
+}
+
+/// What changes from step to step.
+///
+/// Tokens of one sequence stand together, with ascending positions that follow what the cache holds.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInputs<'a> {
+    /// Token ids.
+    pub tokens: &'a [i32],
+    /// Position of each token in its sequence.
+    pub positions: &'a [i32],
+    /// Sequence number of each token.
+    pub sequences: &'a [u32],
+    /// Rows to return; unused where the plan returns none or all.
+    pub outputs: &'a [i32],
+    /// Block tables by cache group.
+    pub groups: &'a [TableSet<'a>],
+}
+
+impl StepInputs<'_> {
+    /// Checks lengths against each other and against a plan's key.
+    ///
+    /// # Errors
+    /// Lengths differ, are larger than the key, or a token's position has no block.
+    pub fn check(&self, key: &GraphKey) -> Result<(), RunError> {
+        let n = self.tokens.len();
+        let bad = |what: String| Err(RunError::Input(what));
+        if n == 0 || n > key.tokens as usize {
+            return bad(format!("{n} tokens, the plan takes 1 to {}", key.tokens));
+        }
+        if self.positions.len() != n || self.sequences.len() != n {
+            return bad(format!(
+                "{n} tokens, {} positions, {} sequence numbers",
+                self.positions.len(),
+                self.sequences.len()
+            ));
+        }
+        if self.outputs.len() > key.output_rows() as usize {
+            return bad(format!(
+                "{} output rows, the plan returns {}",
+                self.outputs.len(),
+                key.output_rows()
+            ));
+        }
+        if let Some(row) = self.outputs.iter().find(|r| **r < 0 || **r as usize >= n) {
+            return bad(format!("output row {row} of {n}"));
+        }
+        for (&position, &sequence) in self.positions.iter().zip(self.sequences) {
+            if position < 0 {
+                return bad(format!("position {position}"));
+            }
+            for (group, set) in self.groups.iter().enumerate() {
+                if set.slot(sequence, position as usize).is_none() {
+                    return bad(format!(
+                        "sequence {sequence} has no block for position {position} in group {group}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TableSet<'_> {
+    /// Physical block and offset in it of a sequence's position.
+    pub fn slot(&self, sequence: u32, position: usize) -> Option<(u32, usize)> {
+        let table = self.tables.get(sequence as usize)?;
+        let index = (position / crate::BLOCK_TOKENS).checked_sub(table.first as usize)?;
+        Some((*table.blocks.get(index)?, position % crate::BLOCK_TOKENS))
+    }
+}
+
+/// What a step returned.
+#[derive(Clone, Copy, Debug)]
+pub struct StepOutput<'a> {
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+    /// `[rows, cols]`, row by row.
+    pub data: &'a [f32],
+}
+
+impl<'a> StepOutput<'a> {
+    /// One row.
+    pub fn row(&self, row: usize) -> &'a [f32] {
+        &self.data[row * self.cols..(row + 1) * self.cols]
+    }
+}
