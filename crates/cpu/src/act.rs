@@ -198,11 +198,6 @@ impl Activations {
         }
     }
 
-    /// Bytes of one token.
-    pub(crate) fn token_bytes(&self) -> usize {
-        self.token_bytes
-    }
-
     /// The tiles of the tokens from `first` on, in order; `first` is where a tile starts.
     pub(crate) fn tiles(&self, first: usize) -> impl Iterator<Item = Tile> {
         let (most, tokens) = (self.tile_tokens, self.tokens);

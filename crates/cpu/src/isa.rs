@@ -274,6 +274,12 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn sum_at(p: *const u8) -> Self::Sum;
     /// An empty sum for offset 4, given the start value for offset 32 at `p`.
     unsafe fn sum_start_eighth(p: *const u8) -> Self::Sum;
+    /// The first products of a sum without a start value.
+    #[inline(always)]
+    unsafe fn dot_first(codes: Self::Codes, x: Self::X) -> Self::Sum {
+        // SAFETY: as the caller promises.
+        unsafe { Self::dot(Self::sum_zero(), codes, x) }
+    }
     unsafe fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum;
     unsafe fn sum_total(sum: Self::Sum) -> Self::I;
     /// `a` plus the total of `sum` times `scale`.

@@ -11,6 +11,7 @@ mod decoded;
 mod float;
 mod kquants;
 mod legacy;
+mod panel;
 mod tile;
 
 use crate::CpuError;
@@ -20,16 +21,10 @@ use crate::pack::PackedMatrix;
 use crate::pool::{Chunks, Pool};
 use std::marker::PhantomData;
 use std::ops::Range;
-use tile::{ExpandFn, Kernels, TileArgs, TileFn, kernels};
+use tile::{Kernels, TileArgs, kernels};
 
-/// Activations that stay in the second-level cache while row groups pass by, in bytes.
-const RESIDENT: usize = 256 << 10;
-/// Most tokens that share one expansion of codes.
-const BLOCK_TOKENS: usize = 64;
-/// Columns expanded at once; codes and a tile's activations fit the first-level cache.
-const EXPANDED_COLUMNS: usize = 512;
-/// Full tiles from which on expanding pays.
-const WORTH_EXPANDING: usize = 3;
+/// Tiles up to which a product is computed group by group.
+const FEW_TILES: usize = 2;
 /// Weight bytes, times the tokens, that are worth another thread: some microseconds of work.
 const WORTH_A_THREAD: usize = 64 << 10;
 
@@ -172,27 +167,23 @@ impl<'a> Job<'a> {
             // SAFETY: as the caller promises.
             return unsafe { decoded::run(self, acts, groups) };
         }
-        // Blocks of tokens whose activations stay in the cache, in whole tiles.
-        let block = (RESIDENT / acts.token_bytes().max(1)).next_multiple_of(acts.tile_tokens());
-        let block = block.clamp(acts.tile_tokens(), BLOCK_TOKENS);
-        for first in (0..acts.tokens()).step_by(block) {
-            for group in groups.clone() {
-                let mut first = first;
-                let full = block.min(acts.tokens() - first) / acts.tile_tokens();
-                if let Some(expanded) = self.kernels.expanded
-                    && full >= WORTH_EXPANDING
-                {
-                    // SAFETY: as the caller promises.
-                    unsafe { self.expanded(expanded, acts, group, first, full) };
-                    first += full * acts.tile_tokens();
+        // Few tokens: all columns of a row group at once, so that weights are read once, in order.
+        if acts.tokens() <= FEW_TILES * acts.tile_tokens() {
+            for group in groups {
+                for tile in acts.tiles(0) {
+                    // SAFETY: the arguments describe a group of this type and a tile of this size, and the
+                    // instruction set of the activations was checked when they were made.
+                    unsafe { self.kernels.tile(tile.tokens)(&self.tile(acts, group, tile)) };
                 }
-                let end = (first / block + 1) * block;
-                for tile in acts.tiles(first).take_while(|tile| tile.first < end) {
-                    let args = self.tile(acts, group, tile);
-                    // SAFETY: `args` describes a group of this type and a tile of this size, and the instruction
-                    // set of the activations was checked when they were made.
-                    unsafe { self.kernels.tiles[tile.tokens.ilog2() as usize](&args) };
-                }
+            }
+            return;
+        }
+        let mut scratch = panel::Scratch::new();
+        for first in (0..acts.tokens()).step_by(panel::TOKENS) {
+            for group in groups.clone().step_by(panel::GROUPS) {
+                let groups = panel::GROUPS.min(groups.end - group);
+                // SAFETY: as the caller promises.
+                unsafe { panel::run(self, acts, group, groups, first, &mut scratch) };
             }
         }
     }
@@ -210,47 +201,4 @@ impl<'a> Job<'a> {
             rows: (self.weights.rows() - group * LANES).min(LANES),
         }
     }
-
-    /// Computes `tiles` full tiles from token `first` on, with codes expanded once for all of them.
-    ///
-    /// # Safety
-    /// As [`run`](Job::run); the tiles have at most [`BLOCK_TOKENS`] tokens.
-    unsafe fn expanded(
-        &self,
-        (expand, compute): (ExpandFn, TileFn),
-        acts: &Activations,
-        group: usize,
-        first: usize,
-        tiles: usize,
-    ) {
-        let mut codes = Codes([0; LANES * EXPANDED_COLUMNS]);
-        let mut sums = [0f32; LANES * BLOCK_TOKENS];
-        let cols = self.weights.cols();
-        let bytes = |cols: usize| cols / self.weights.ty().block_elements() * self.weights.ty().block_bytes();
-        for column in (0..cols).step_by(EXPANDED_COLUMNS) {
-            let columns = EXPANDED_COLUMNS.min(cols - column);
-            let w = self.weights.group(group)[bytes(column) * LANES..].as_ptr();
-            // SAFETY: the group has these columns, and the codes fit.
-            unsafe { expand(w, columns, codes.0.as_mut_ptr()) };
-            for tile in acts.tiles(first).take(tiles) {
-                let sums = sums[(tile.first - first) * LANES..].as_mut_ptr();
-                let last = column + columns == cols;
-                let mut args = self.tile(acts, group, tile);
-                args.a = acts.tile_columns(tile, column).as_ptr();
-                (args.w, args.codes, args.cols) = (w, codes.0.as_ptr(), columns);
-                if column > 0 {
-                    args.init = sums;
-                }
-                if !last {
-                    (args.out, args.stride, args.rows) = (sums, LANES, LANES);
-                }
-                // SAFETY: as for tiles of all columns; sums are read before they are written.
-                unsafe { compute(&args) };
-            }
-        }
-    }
 }
-
-/// Expanded codes, aligned for the widest vectors.
-#[repr(align(64))]
-struct Codes([u8; LANES * EXPANDED_COLUMNS]);

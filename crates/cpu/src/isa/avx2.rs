@@ -218,6 +218,9 @@ impl Simd for Avx2 {
             let start = Self::i_broadcast(p);
             both!(_mm256_srai_epi16::<3>; start)
         }
+        fn dot_first(codes: Self::Codes, x: Self::X) -> Self::Sum {
+            [_mm256_maddubs_epi16(codes[0], x), _mm256_maddubs_epi16(codes[1], x)]
+        }
         fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum {
             // Codes have at most six bits: 2 * 63 * 127 does not saturate.
             [

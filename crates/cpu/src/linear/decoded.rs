@@ -40,7 +40,7 @@ pub(super) unsafe fn run(job: &Job<'_>, acts: &Activations, groups: Range<usize>
                     };
                     // SAFETY: the weights are `columns` columns of f32, the tile holds as many; sums are read
                     // before they are written.
-                    unsafe { job.kernels.tiles[tile.tokens.ilog2() as usize](&args) };
+                    unsafe { job.kernels.tile(tile.tokens)(&args) };
                 }
             }
             for (t, sums) in sums.chunks_exact(LANES).enumerate().take(acts.tokens() - first) {

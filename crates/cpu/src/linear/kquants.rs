@@ -42,12 +42,21 @@ unsafe fn finish_min<S: Simd, const T: usize>(
     }
 }
 
-/// Multiplies code vector `at` of the block, one of 64, with the activations.
+/// Multiplies code vector `at` of the block, one of 64, with the activations; sums begin with it if it is `first`.
 #[inline(always)]
-unsafe fn dot<S: Simd, const T: usize>(sums: &mut [S::Sum; T], codes: S::Codes, a: *const u8, at: usize) {
+unsafe fn dot<S: Simd, const T: usize>(
+    sums: &mut [S::Sum; T],
+    codes: S::Codes,
+    a: *const u8,
+    at: usize,
+    first: bool,
+) {
     for t in 0..T {
         // SAFETY: `a` is the block's activations.
-        unsafe { sums[t] = S::dot(sums[t], codes, S::x_broadcast(a.add((at * T + t) * 4))) }
+        unsafe {
+            let x = S::x_broadcast(a.add((at * T + t) * 4));
+            sums[t] = if first { S::dot_first(codes, x) } else { S::dot(sums[t], codes, x) };
+        }
     }
 }
 
@@ -77,6 +86,8 @@ pub(super) struct FourK<const HIGH: bool>;
 
 impl<const HIGH: bool> FourK<HIGH> {
     const BYTES: usize = if HIGH { 176 } else { 144 };
+    /// Whether a sub-block needs two sums of 16 bits.
+    const SPLIT: bool = HIGH;
     /// Bytes of a packed sub-block.
     const RUN: usize = if HIGH { 320 } else { 256 };
 
@@ -110,7 +121,7 @@ impl<const HIGH: bool> FourK<HIGH> {
         unsafe { if HIGH { S::i_load(q) } else { S::i_zero() } }
     }
 
-    /// Adds the nibble vectors `FIRST` and `FIRST + 1` of sub-block `j` at `q`.
+    /// Adds the nibble vectors `FIRST` and `FIRST + 1` of sub-block `j` at `q`; a sum begins with the first ones.
     #[inline(always)]
     unsafe fn half<S: Simd, const T: usize, const EXPANDED: bool, const FIRST: usize>(
         q: *const u8,
@@ -120,6 +131,7 @@ impl<const HIGH: bool> FourK<HIGH> {
         high: &mut S::I,
         sums: &mut [S::Sum; T],
     ) {
+        let fresh = FIRST == 0 || Self::SPLIT && S::PAIRS;
         for v in FIRST..FIRST + 2 {
             // SAFETY: the caller passes a sub-block, the block's codes and its activations.
             unsafe {
@@ -128,8 +140,8 @@ impl<const HIGH: bool> FourK<HIGH> {
                 } else {
                     Self::codes::<S>(q, v, high)
                 };
-                dot::<S, T>(sums, S::codes(low, 0), a, 8 * j + v);
-                dot::<S, T>(sums, S::codes(top, 0), a, 8 * j + 4 + v);
+                dot::<S, T>(sums, S::codes(low, 0), a, 8 * j + v, v == FIRST && fresh);
+                dot::<S, T>(sums, S::codes(top, 0), a, 8 * j + 4 + v, false);
             }
         }
     }
@@ -185,9 +197,8 @@ impl<const HIGH: bool> Format for FourK<HIGH> {
                         let mut high = Self::high::<S>(q);
                         let mut sums = [S::sum_zero(); T];
                         Self::half::<S, T, EXPANDED, 0>(q, codes, a, j, &mut high, &mut sums);
-                        if HIGH && S::PAIRS {
+                        if Self::SPLIT && S::PAIRS {
                             add_scaled::<S, T>(&mut totals, &sums, scale);
-                            sums = [S::sum_zero(); T];
                         }
                         Self::half::<S, T, EXPANDED, 2>(q, codes, a, j, &mut high, &mut sums);
                         add_scaled::<S, T>(&mut totals, &sums, scale);
@@ -300,7 +311,7 @@ impl Q6K {
             for v in 0..4 {
                 let at = 16 * g + 4 * PART + v;
                 let vector = code::<S, EXPANDED>(codes, at, || Self::codes::<S, PART>(run, v));
-                dot::<S, T>(&mut sums, S::codes(vector, 32), a, at);
+                dot::<S, T>(&mut sums, S::codes(vector, 32), a, at, false);
             }
             add_scaled::<S, T>(totals, &sums, S::scale_i8(byte::<S, PART>(scales)));
         }
@@ -381,7 +392,7 @@ impl Q2K {
             for v in 0..4 {
                 let at = 16 * g + 4 * PART + v;
                 let vector = code::<S, EXPANDED>(codes, at, || pairs::<S, PART>(run.add(64), v));
-                dot::<S, T>(&mut sums, S::codes(vector, 0), a, at);
+                dot::<S, T>(&mut sums, S::codes(vector, 0), a, at, v == 0);
             }
             add_scaled::<S, T>(totals, &sums, S::scale_u8(S::i_and(bytes, mask)));
             let min = S::i_and(S::i_shr::<4>(bytes), mask);
@@ -491,7 +502,7 @@ impl Q3K {
             for v in 0..4 {
                 let at = 16 * g + 4 * PART + v;
                 let vector = code::<S, EXPANDED>(codes, at, || Self::codes::<S, PART>(run, v, &mut high));
-                dot::<S, T>(&mut sums, S::codes(vector, 4), a, at);
+                dot::<S, T>(&mut sums, S::codes(vector, 4), a, at, false);
             }
             add_scaled::<S, T>(totals, &sums, S::scale_i8(byte::<S, PART>(scales)));
         }

@@ -301,8 +301,10 @@ unsafe fn narrow_sums<S: Simd, B: Block32, const T: usize, const EXPANDED: bool,
                 let pair = two::<S, B, EXPANDED>(w, codes, step, &mut high);
                 for i in 0..2 {
                     let (at, codes) = (pair[i].0, S::codes(pair[i].1, B::OFFSET));
+                    let fresh = B::OFFSET == 0 && step == part * 4 / PARTS && i == 0;
                     for t in 0..T {
-                        sums[t] = S::dot(sums[t], codes, S::x_broadcast(a.add((at * T + t) * 4)));
+                        let x = S::x_broadcast(a.add((at * T + t) * 4));
+                        sums[t] = if fresh { S::dot_first(codes, x) } else { S::dot(sums[t], codes, x) };
                     }
                 }
             }

@@ -122,9 +122,16 @@ pub(super) type ExpandFn = unsafe fn(*const u8, usize, *mut u8);
 #[derive(Clone, Copy)]
 pub(super) struct Kernels {
     /// Tiles of 1, 2, 4 and 8 tokens.
-    pub(super) tiles: [TileFn; 4],
+    tiles: [TileFn; 4],
     /// The expansion, and the largest tile on its codes; `None` where that gains nothing.
     pub(super) expanded: Option<(ExpandFn, TileFn)>,
+}
+
+impl Kernels {
+    /// The tile of `tokens` tokens, a power of two.
+    pub(super) fn tile(&self, tokens: usize) -> TileFn {
+        self.tiles[tokens.ilog2() as usize]
+    }
 }
 
 unsafe fn tile<S: Simd, K: Format, const T: usize, const EXPANDED: bool>(args: &TileArgs) {
