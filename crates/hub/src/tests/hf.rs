@@ -300,3 +300,18 @@ fn models_are_listed_and_removed() {
     assert!(hub.list().unwrap().is_empty());
     assert_eq!(cache.files_but_locks(), [""; 0]);
 }
+
+#[test]
+fn content_that_another_file_shares_stays() {
+    let site = Site::start([("a-Q4_0.gguf", model(1, 1000)), ("b-Q8_0.gguf", model(1, 1000))]);
+    let cache = Folder::new();
+    let hub = Hub::with_config(site.config(&cache));
+    resolve(&hub, &format!("hf:{REPO}:Q4_0")).unwrap();
+    let shared = resolve(&hub, &format!("hf:{REPO}:Q8_0")).unwrap();
+    assert_eq!(site.contents.seen().len(), 1);
+    let remove = |model: &str| hub.remove(&ModelRef::parse(model).unwrap()).unwrap();
+    assert_eq!(remove(&format!("hf:{REPO}:Q4_0")), 0);
+    assert_eq!(fs::read(shared).unwrap(), model(1, 1000));
+    assert_eq!(remove(&format!("hf:{REPO}:Q8_0")), 1000);
+    assert_eq!(cache.files_but_locks(), [""; 0]);
+}
