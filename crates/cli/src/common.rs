@@ -12,7 +12,7 @@ use crate::args::{DeviceArgs, ModelArgs};
 use crate::output::{self, Unit};
 
 /// Finds a model's file, fetching it where it is not there.
-pub fn resolve(name: &str, offline: bool) -> anyhow::Result<PathBuf> {
+pub(crate) fn resolve(name: &str, offline: bool) -> anyhow::Result<PathBuf> {
     let reference = ModelRef::parse(name)?;
     let hub = Hub::new(None)?;
     if offline {
@@ -56,7 +56,7 @@ impl wootz_hub::Progress for Download {
 }
 
 /// Opens a model, without loading its weights.
-pub fn open_model(args: &ModelArgs) -> anyhow::Result<Arc<Model>> {
+pub(crate) fn open_model(args: &ModelArgs) -> anyhow::Result<Arc<Model>> {
     let path = resolve(&args.model, args.offline)?;
     let chat_template = args.chat_template.as_deref().map(template_source).transpose()?;
     let options = ModelOptions { pretokenizer: args.pretokenizer.clone(), chat_template };
@@ -75,7 +75,7 @@ fn template_source(name: &str) -> anyhow::Result<String> {
 }
 
 /// Loads a model's weights, with a bar.
-pub fn open_context(model: Arc<Model>, args: &DeviceArgs) -> anyhow::Result<Context> {
+pub(crate) fn open_context(model: Arc<Model>, args: &DeviceArgs) -> anyhow::Result<Context> {
     let options = ContextOptions {
         device: args.device.clone(),
         threads: args.threads,
@@ -92,13 +92,13 @@ pub fn open_context(model: Arc<Model>, args: &DeviceArgs) -> anyhow::Result<Cont
 }
 
 /// Loads a model and starts an engine.
-pub fn open_engine(model: &ModelArgs, device: &DeviceArgs) -> anyhow::Result<Engine> {
+pub(crate) fn open_engine(model: &ModelArgs, device: &DeviceArgs) -> anyhow::Result<Engine> {
     let context = open_context(open_model(model)?, device)?;
     Ok(Engine::start(context, EngineOptions::default())?)
 }
 
 /// Tokens to generate at most, as the command line says it.
-pub fn max_tokens(predict: i64) -> anyhow::Result<Option<usize>> {
+pub(crate) fn max_tokens(predict: i64) -> anyhow::Result<Option<usize>> {
     match predict {
         -1 => Ok(None),
         n if n > 0 => Ok(Some(n as usize)),
@@ -110,7 +110,7 @@ pub fn max_tokens(predict: i64) -> anyhow::Result<Option<usize>> {
 const LONG_PROMPT: usize = 1024;
 
 /// Follows a generation to its end, handing text on as it comes.
-pub fn follow(
+pub(crate) fn follow(
     generation: &mut Generation,
     mut on_token: impl FnMut(&wootz::TokenEvent) -> anyhow::Result<()>,
 ) -> anyhow::Result<Finish> {
@@ -136,7 +136,7 @@ pub fn follow(
 }
 
 /// The closing line: counts and speeds.
-pub fn summary(finish: &Finish) -> String {
+pub(crate) fn summary(finish: &Finish) -> String {
     let t = &finish.timings;
     let cached = if t.cached_tokens > 0 { format!(", {} cached", t.cached_tokens) } else { String::new() };
     format!(

@@ -12,13 +12,13 @@ static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 /// What a bar counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub(crate) enum Unit {
     Bytes,
     Tokens,
 }
 
 /// A progress bar on standard error; silent where that is no terminal.
-pub fn progress(label: &str, total: u64, unit: Unit) -> ProgressBar {
+pub(crate) fn progress(label: &str, total: u64, unit: Unit) -> ProgressBar {
     let counts = match unit {
         Unit::Bytes => "{bytes}/{total_bytes} {bytes_per_sec}",
         Unit::Tokens => "{pos}/{len} tokens {per_sec}",
@@ -34,7 +34,7 @@ pub fn progress(label: &str, total: u64, unit: Unit) -> ProgressBar {
 }
 
 /// Takes the bar off the screen.
-pub fn clear_progress() {
+pub(crate) fn clear_progress() {
     if let Some(bar) = BAR.lock().ok().and_then(|mut bar| bar.take()) {
         bar.finish_and_clear();
     }
@@ -44,7 +44,7 @@ pub fn clear_progress() {
 ///
 /// # Errors
 /// Standard output is closed or full.
-pub fn print(text: &str) -> anyhow::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
@@ -53,17 +53,17 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Standard output is closed or full.
-pub fn println(text: &str) -> anyhow::Result<()> {
+pub(crate) fn println(text: &str) -> anyhow::Result<()> {
     print(&format!("{text}\n"))
 }
 
 /// Whether a person reads standard error.
-pub fn is_watched() -> bool {
+pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
 /// A size for people.
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -75,7 +75,7 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// A time for people.
-pub fn seconds(time: Duration) -> String {
+pub(crate) fn seconds(time: Duration) -> String {
     let s = time.as_secs_f64();
     if s < 1.0 { format!("{:.0} ms", s * 1e3) } else { format!("{s:.2} s") }
 }
@@ -84,7 +84,7 @@ pub fn seconds(time: Duration) -> String {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn read_input(path: &std::path::Path) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn read_input(path: &std::path::Path) -> anyhow::Result<Vec<u8>> {
     if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut io::stdin().lock(), &mut bytes).context("cannot read standard input")?;
@@ -97,7 +97,7 @@ pub fn read_input(path: &std::path::Path) -> anyhow::Result<Vec<u8>> {
 ///
 /// # Errors
 /// Standard input cannot be read, or is not UTF-8.
-pub fn text_argument(argument: Option<&str>) -> anyhow::Result<String> {
+pub(crate) fn text_argument(argument: Option<&str>) -> anyhow::Result<String> {
     match argument {
         Some(text) if text != "-" => Ok(text.to_owned()),
         _ => {

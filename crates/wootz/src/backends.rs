@@ -41,8 +41,11 @@ pub(crate) fn backend(name: &str) -> Result<Arc<dyn Backend>, Error> {
     all.into_iter().find(|b| b.name() == name).ok_or_else(|| Error::NoDevice { name: name.to_owned(), known })
 }
 
+/// An open device with its backend.
+pub(crate) type Opened = (Arc<dyn Backend>, Arc<dyn Device>);
+
 /// Opens a device by its name; `auto` is the first one.
-pub(crate) fn open(name: &str, threads: Option<usize>) -> Result<(Arc<dyn Backend>, Arc<dyn Device>), Error> {
+pub(crate) fn open(name: &str, threads: Option<usize>) -> Result<Opened, Error> {
     let mut known = Vec::new();
     for backend in backends(threads)? {
         for (index, info) in backend.devices()?.into_iter().enumerate() {

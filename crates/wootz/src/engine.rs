@@ -214,8 +214,8 @@ struct Worker {
     context: Context,
     inbox: Receiver<Command>,
     waiting: Arc<AtomicUsize>,
-    queue: VecDeque<Box<Job>>,
-    running: Vec<Box<Job>>,
+    queue: VecDeque<Job>,
+    running: Vec<Job>,
 }
 
 impl Worker {
@@ -251,7 +251,7 @@ impl Worker {
                 }
             };
             match command {
-                Command::Submit(job) => self.queue.push_back(job),
+                Command::Submit(job) => self.queue.push_back(*job),
                 Command::Cancel(id) => self.cancel(id),
                 Command::Call(f) => f(&mut self.context),
                 Command::Stop => return false,

@@ -6,7 +6,7 @@ use wootz::measure::{Measured, Test, measure};
 use crate::args::{BenchArgs, Table};
 use crate::{common, output};
 
-pub fn run(args: &BenchArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     anyhow::ensure!(args.repeats > 0, "-r takes at least one repeat");
     let model = common::open_model(&args.model)?;
     let tests = tests(args);

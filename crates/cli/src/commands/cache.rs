@@ -6,7 +6,7 @@ use wootz_hub::{Hub, short_names};
 use crate::args::{ListArgs, PullArgs};
 use crate::{common, output};
 
-pub fn pull(args: &PullArgs) -> anyhow::Result<()> {
+pub(crate) fn pull(args: &PullArgs) -> anyhow::Result<()> {
     let path = common::resolve(&args.model, false)?;
     let path = path.display();
     output::println(&if args.print_path {
@@ -16,7 +16,7 @@ pub fn pull(args: &PullArgs) -> anyhow::Result<()> {
     })
 }
 
-pub fn list(args: &ListArgs) -> anyhow::Result<()> {
+pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
     let cached = Hub::new(None)?.list()?;
     if args.json {
         let cached: Vec<_> = cached

@@ -24,7 +24,7 @@ const HELP: &str = "\
 /exit         leave (also Ctrl-D)
 Ctrl-C stops an answer. A line that ends in \\ goes on; a message between two lines of \"\"\" may have many.";
 
-pub fn run(args: &ChatArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<()> {
     let max_tokens = common::max_tokens(args.predict)?;
     let sampling = args.sampling.params();
     sampling.validate()?;

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::args::DevicesArgs;
 use crate::output;
 
-pub fn run(args: &DevicesArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<()> {
     let devices = wootz::devices()?;
     if args.json {
         let list: Vec<_> = devices

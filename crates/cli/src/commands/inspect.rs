@@ -11,7 +11,7 @@ use crate::{common, output};
 /// Elements of an array that are shown.
 const SHOWN: usize = 6;
 
-pub fn run(args: &InspectArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<()> {
     let model = common::open_model(&args.model)?;
     let context = args.ctx.unwrap_or(model.arch().hparams().context_length as usize);
     if args.json {

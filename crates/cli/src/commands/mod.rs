@@ -1,14 +1,14 @@
 //! One file a command.
 
-pub mod bench;
-pub mod cache;
-pub mod chat;
-pub mod devices;
-pub mod inspect;
-pub mod perplexity;
-pub mod plan;
-pub mod run;
-pub mod selftest;
-pub mod template;
-pub mod tokenize;
-pub mod trace;
+pub(crate) mod bench;
+pub(crate) mod cache;
+pub(crate) mod chat;
+pub(crate) mod devices;
+pub(crate) mod inspect;
+pub(crate) mod perplexity;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod selftest;
+pub(crate) mod template;
+pub(crate) mod tokenize;
+pub(crate) mod trace;

@@ -15,7 +15,7 @@ use crate::{common, output};
 /// First bytes of a file of predictions.
 const MAGIC: &[u8; 8] = b"wootzlp1";
 
-pub fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
     let text = output::read_input(&args.text)?;
     let model = common::open_model(&args.model)?;
     let mut tokens = model.tokenize(&text);

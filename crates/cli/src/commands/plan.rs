@@ -3,7 +3,7 @@
 use crate::args::PlanArgs;
 use crate::{common, output};
 
-pub fn run(args: &PlanArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     let model = common::open_model(&args.model)?;
     let plan = wootz::plan(&model, &args.backend, args.tokens.max(1), args.span.max(1))?;
     output::print(&plan.to_string())

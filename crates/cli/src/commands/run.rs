@@ -7,7 +7,7 @@ use wootz::{Engine, Finish, Request, TokenEvent};
 use crate::args::RunArgs;
 use crate::{common, output};
 
-pub fn run(args: &RunArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let max_tokens = common::max_tokens(args.predict)?;
     let sampling = args.sampling.params();
     sampling.validate()?;

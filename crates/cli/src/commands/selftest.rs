@@ -3,7 +3,7 @@
 use crate::args::SelftestArgs;
 use crate::output;
 
-pub fn run(args: &SelftestArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &SelftestArgs) -> anyhow::Result<()> {
     let mut passed = 0;
     let mut failures = Vec::new();
     let mut worst: Option<(f64, String)> = None;

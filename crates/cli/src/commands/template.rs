@@ -6,7 +6,7 @@ use wootz::template::{ChatInput, Message, Segment};
 use crate::args::TemplateArgs;
 use crate::{common, output};
 
-pub fn run(args: &TemplateArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &TemplateArgs) -> anyhow::Result<()> {
     let model = common::open_model(&args.model)?;
     if args.source {
         let template = model.template().context("the model has no chat template; ChatML is used")?;

@@ -6,7 +6,7 @@ use wootz::Segment;
 use crate::args::TokenizeArgs;
 use crate::{common, output};
 
-pub fn run(args: &TokenizeArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &TokenizeArgs) -> anyhow::Result<()> {
     let text = output::text_argument(args.text.as_deref())?;
     let model = common::open_model(&args.model)?;
     let tokenizer = model.tokenizer();

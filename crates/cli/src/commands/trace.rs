@@ -9,7 +9,7 @@ use wootz::measure::{TracedStep, trace};
 use crate::args::TraceArgs;
 use crate::{common, output};
 
-pub fn run(args: &TraceArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
     anyhow::ensure!(args.prompt > 0, "-p takes at least one token");
     let model = common::open_model(&args.model)?;
     let mut device = args.device.clone();

@@ -165,7 +165,7 @@ impl Job {
     }
 
     /// Ends the request.
-    pub(super) fn finish(mut self: Box<Self>, context: &mut Context, reason: StopReason) {
+    pub(super) fn finish(mut self, context: &mut Context, reason: StopReason) {
         self.close(context);
         let mut text = String::new();
         if !matches!(reason, StopReason::StopText(_)) {
@@ -179,7 +179,7 @@ impl Job {
     }
 
     /// Ends the request with an error.
-    pub(super) fn fail(mut self: Box<Self>, context: &mut Context, error: Error) {
+    pub(super) fn fail(mut self, context: &mut Context, error: Error) {
         self.close(context);
         (self.sink)(Event::Failed(error));
     }
