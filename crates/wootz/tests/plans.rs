@@ -1,0 +1,32 @@
+//! Snapshots of the plans of every family's tiny model: what is fused, in which order, with which waits.
+//!
+//! After a change that is meant to change plans, run with `WOOTZ_UPDATE_SNAPSHOTS=1` and read the difference.
+
+use std::path::Path;
+
+use wootz::{Model, ModelOptions};
+use wootz_arch::ARCHITECTURES;
+use wootz_quant::WeightType;
+use wootz_testkit::tiny;
+
+#[test]
+fn plans_are_those_of_the_snapshots() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/plans");
+    let mut changed = Vec::new();
+    for arch in ARCHITECTURES {
+        let bytes = tiny::build(*arch, tiny::Types(WeightType::Q4_0, WeightType::Q8_0), 7);
+        let model = Model::from_bytes(bytes, &ModelOptions::default()).unwrap();
+        for (name, tokens) in [("decode", 1), ("prefill", 64)] {
+            let plan = wootz::plan(&model, "cpu", tokens, 256).unwrap().to_string();
+            let path = folder.join(format!("{}-{name}.txt", arch.name()));
+            if std::env::var_os("WOOTZ_UPDATE_SNAPSHOTS").is_some() {
+                std::fs::create_dir_all(&folder).unwrap();
+                std::fs::write(&path, &plan).unwrap();
+            }
+            if std::fs::read_to_string(&path).ok().as_deref() != Some(&plan) {
+                changed.push(format!("{}:\n{plan}", path.display()));
+            }
+        }
+    }
+    assert!(changed.is_empty(), "plans differ from their snapshots:\n{}", changed.join("\n"));
+}
