@@ -171,8 +171,8 @@ pub(crate) trait Simd: Copy + 'static {
     const TOKENS: usize;
     /// Whether narrow products sum in 16 bits, two sums in a lane.
     const PAIRS: bool;
-    /// Float vectors that the registers hold as sums, next to two operands.
-    const SUMS: usize;
+    /// Most rows of a float product that the registers hold sums for: with one vector of columns, and with two.
+    const ROWS: [usize; 2];
     /// Whether wide products need activations as absolute values and sign masks, and the sums of the negative ones.
     const MAGNITUDES: bool;
 

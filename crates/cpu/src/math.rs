@@ -147,7 +147,7 @@ pub(crate) unsafe fn gelu_quick<S: Simd>(x: S::F) -> S::F {
 #[inline(always)]
 pub(crate) unsafe fn gelu<S: Simd>(x: S::F) -> S::F {
     // -2 sqrt(2/π)
-    const C: f32 = -1.595_769_1;
+    const C: f32 = -1.595_769;
     // SAFETY: works on registers alone; the processor has `S`.
     unsafe {
         let factor = S::f_fma(S::f_mul(x, x), S::f_splat(C * 0.044_715), S::f_splat(C));

@@ -19,7 +19,7 @@ impl Simd for Avx512 {
 
     const TOKENS: usize = 8;
     const PAIRS: bool = false;
-    const SUMS: usize = 24;
+    const ROWS: [usize; 2] = [12, 12];
     const MAGNITUDES: bool = false;
 
     #[inline]

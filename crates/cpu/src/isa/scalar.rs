@@ -45,7 +45,7 @@ impl Simd for Scalar {
 
     const TOKENS: usize = 4;
     const PAIRS: bool = false;
-    const SUMS: usize = 6;
+    const ROWS: [usize; 2] = [6, 2];
     const MAGNITUDES: bool = false;
 
     #[inline]
