@@ -1,2 +1,64 @@
 //! Model families as graph builders.
+//!
+//! A family is one file: it reads its hyperparameters, names its weights and builds its graph. `architectures!` below
+//! lists them.
 #![forbid(unsafe_code)]
+
+mod blocks;
+mod error;
+mod gemma3;
+mod hparams;
+mod llama;
+mod model;
+mod qwen2;
+mod qwen3;
+mod tiny;
+
+pub use error::ArchError;
+pub use hparams::{HParams, RopeParams, RopeScaling};
+pub use model::Model;
+pub use tiny::{Setting, TinyModel};
+
+use wootz_gguf::Metadata;
+use wootz_graph::{GraphBuilder, WeightSpec};
+
+/// A model family.
+pub trait Architecture: Sync {
+    /// The value of `general.architecture`.
+    fn name(&self) -> &'static str;
+
+    /// Reads the hyperparameters.
+    ///
+    /// # Errors
+    /// A key is missing, has the wrong type, or contradicts another.
+    fn hparams(&self, meta: &Metadata) -> Result<HParams, ArchError>;
+
+    /// Names the weights and their shapes.
+    fn weights(&self, hp: &HParams, spec: &mut WeightSpec);
+
+    /// Builds the graph for the builder's key.
+    fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>);
+
+    /// Metadata of a model of two or three layers and about 100 KB, for tests.
+    fn tiny(&self) -> TinyModel;
+}
+
+macro_rules! architectures {
+    ($($module:ident),*) => {
+        /// Every family that wootz knows.
+        pub const ARCHITECTURES: &[&dyn Architecture] = &[$(&$module::Family),*];
+    };
+}
+
+architectures!(llama, qwen2, qwen3, gemma3);
+
+/// The family with this name.
+///
+/// # Errors
+/// No family has it; the error lists those that are known.
+pub fn find(name: &str) -> Result<&'static dyn Architecture, ArchError> {
+    ARCHITECTURES.iter().find(|a| a.name() == name).copied().ok_or_else(|| ArchError::Unknown {
+        name: name.to_owned(),
+        known: ARCHITECTURES.iter().map(|a| a.name()).collect::<Vec<_>>().join(", "),
+    })
+}

@@ -6,8 +6,8 @@
 //! For each type: the product with many tokens in Gop/s (two operations for a multiply-add), and the mat-vec over
 //! `--mib` of weights in GB/s, each the median (or best) of all rounds and each with its share of the limit.
 
-use std::hint::black_box;
 use std::time::Instant;
+use wootz_cpu::limits::{int8_peak, read};
 use wootz_cpu::memory::Buffer;
 use wootz_cpu::pool::{Pool, default_workers};
 use wootz_cpu::{ActForm, Activations, Isa, Linear, PackedMatrix, linear};
@@ -83,75 +83,6 @@ fn pick(best: bool, values: &mut [f64]) -> f64 {
     if best { values[0] } else { values[values.len() / 2] }
 }
 
-/// Reads all bytes, each thread its part.
-fn read(pool: &Pool, bytes: &[u8]) {
-    pool.run(&|worker| {
-        let mut sums = [0u64; 16];
-        for line in bytes[worker.part(bytes.len() / 128 * 128)].as_chunks::<128>().0 {
-            for (sum, word) in sums.iter_mut().zip(line.as_chunks::<8>().0) {
-                *sum ^= u64::from_ne_bytes(*word);
-            }
-        }
-        black_box(sums);
-    });
-}
-
-/// Integer operations a thread does in `n` steps of eight independent chains: of the steps of 8-bit codes (`wide`),
-/// or of shorter codes.
-fn int8_operations(isa: Isa, n: usize, wide: bool) -> Option<f64> {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::asm;
-        /// Eight chains of the instructions on register `{}` and the scratch register `{}`.
-        macro_rules! chains {
-            ($n:expr, $step:literal) => {
-                // SAFETY: works on scratch registers alone; an `Isa` that was selected is one the processor has.
-                unsafe {
-                    asm!(
-                        "2:",
-                        concat!(".irp i, 0,1,2,3,4,5,6,7\n", $step, "\n.endr"),
-                        "sub {n}, 1",
-                        "jnz 2b",
-                        n = inout(reg) $n => _,
-                        out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-                        out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-                        out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
-                        options(nomem, nostack)
-                    )
-                }
-            };
-        }
-        match isa {
-            Isa::Avx2 if wide => chains!(
-                n,
-                "vpxor ymm8, ymm9, ymm10\nvpmaddubsw ymm8, ymm11, ymm8\n\
-                 vpmaddwd ymm8, ymm8, ymm12\nvpaddd ymm\\i, ymm\\i, ymm8"
-            ),
-            Isa::Avx2 => chains!(n, "vpmaddubsw ymm8, ymm9, ymm10\nvpaddw ymm\\i, ymm\\i, ymm8"),
-            Isa::Avx512 => chains!(n, "vpdpbusd zmm\\i, zmm9, zmm10"),
-            _ => return None,
-        }
-        Some((n * 8 * 2 * if isa == Isa::Avx512 { 64 } else { 32 }) as f64)
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = (isa, n, wide);
-        None
-    }
-}
-
-/// Gop/s of all threads.
-fn int8_peak(pool: &Pool, isa: Isa, wide: bool) -> Option<f64> {
-    let n = 50_000;
-    let operations = int8_operations(isa, n, wide)?;
-    let elapsed = seconds(true, 9, || {
-        pool.run(&|_| {
-            int8_operations(isa, n, wide);
-        })
-    });
-    Some(operations * pool.workers() as f64 / elapsed / 1e9)
-}
-
 /// Random codes with scales of ordinary size.
 fn weights(ty: WeightType, rows: usize, cols: usize) -> Result<PackedMatrix, Error> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -190,7 +121,7 @@ fn main() -> Result<(), Error> {
     let o = options()?;
     let pool = Pool::new(o.threads)?;
     let fork = seconds(o.best, 101, || (0..100).for_each(|_| pool.run(&|_| ()))) / 100.0;
-    let [wide, narrow] = [true, false].map(|wide| int8_peak(&pool, o.isa, wide));
+    let [wide, narrow] = [true, false].map(|wide| int8_peak(&pool, o.isa, wide).map(|ops| ops / 1e9));
     println!("{} with {} threads; fork and join {:.0} ns", o.isa, pool.workers(), fork * 1e9);
     if let (Some(wide), Some(narrow)) = (wide, narrow) {
         println!("integer peak {wide:.0} Gop/s with 8-bit codes, {narrow:.0} with shorter ones");

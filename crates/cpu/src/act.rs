@@ -198,11 +198,6 @@ impl Activations {
         }
     }
 
-    /// Bytes of one token.
-    pub(crate) fn token_bytes(&self) -> usize {
-        self.token_bytes
-    }
-
     /// The tiles of the tokens from `first` on, in order; `first` is where a tile starts.
     pub(crate) fn tiles(&self, first: usize) -> impl Iterator<Item = Tile> {
         let (most, tokens) = (self.tile_tokens, self.tokens);
@@ -220,6 +215,12 @@ impl Activations {
         let range: Range<usize> =
             tile.first * self.token_bytes..(tile.first + tile.tokens) * self.token_bytes;
         &self.buffer[range]
+    }
+
+    /// The bytes of a tile from `column` on, a multiple of the form's block.
+    pub(crate) fn tile_columns(&self, tile: Tile, column: usize) -> &[u8] {
+        let bytes = self.token_bytes / (self.cols / self.form.block()) * tile.tokens;
+        &self.tile_bytes(tile)[column / self.form.block() * bytes..]
     }
 }
 
@@ -404,7 +405,7 @@ fn pair(low: i32, high: i32) -> u32 {
     (low as u32 & 0xffff) | ((high as u32) << 16)
 }
 
-/// Quantises a block: hands 16 values at a time to `put` and returns the scale, `max |x| / 127`.
+/// Quantises a block: hands 16 values at a time to `put` and returns the scale, `max |x| / 127`, for blocks of 32 rounded to f16.
 ///
 /// # Safety
 /// The processor has `S`.
@@ -434,6 +435,8 @@ unsafe fn quantize<S: Simd, const N: usize>(x: &[f32; N], mut put: impl FnMut(us
             let scaled = S::f_mul(S::f_load(x.as_ptr().add(i * LANES)), inverse);
             put(i, S::i_to_i8(S::f_round(scaled)));
         }
-        d
+        // A stored Q8_0 block has an f16 scale, and the reference engine's activations are such blocks: the same
+        // rounding gives the same tokens where two are nearly as likely.
+        if N == 32 { half::f16::from_f32(d).to_f32() } else { d }
     }
 }

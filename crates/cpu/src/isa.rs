@@ -173,6 +173,10 @@ pub(crate) trait Simd: Copy + 'static {
     const PAIRS: bool;
     /// Most rows of a float product that the registers hold sums for: with one vector of columns, and with two.
     const ROWS: [usize; 2];
+    /// Float vectors that the registers hold as sums, next to two operands.
+    const SUMS: usize;
+    /// Whether matrix products gain from codes expanded to bytes once for many tiles.
+    const EXPAND: bool;
     /// Whether wide products need activations as absolute values and sign masks, and the sums of the negative ones.
     const MAGNITUDES: bool;
 
@@ -226,6 +230,7 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn i_splat(a: i32) -> Self::I;
     /// 64 bytes at `p`.
     unsafe fn i_load(p: *const u8) -> Self::I;
+    unsafe fn i_store(p: *mut u8, a: Self::I);
     /// 16 u8 at `p`, widened.
     unsafe fn i_load_u8(p: *const u8) -> Self::I;
     /// 16 u16 at `p`, widened.
@@ -271,6 +276,12 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn sum_at(p: *const u8) -> Self::Sum;
     /// An empty sum for offset 4, given the start value for offset 32 at `p`.
     unsafe fn sum_start_eighth(p: *const u8) -> Self::Sum;
+    /// The first products of a sum without a start value.
+    #[inline(always)]
+    unsafe fn dot_first(codes: Self::Codes, x: Self::X) -> Self::Sum {
+        // SAFETY: as the caller promises.
+        unsafe { Self::dot(Self::sum_zero(), codes, x) }
+    }
     unsafe fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum;
     unsafe fn sum_total(sum: Self::Sum) -> Self::I;
     /// `a` plus the total of `sum` times `scale`.

@@ -2,6 +2,8 @@
 
 mod act;
 mod error;
+mod exec;
+mod host;
 mod isa;
 mod linear;
 mod math;
@@ -12,6 +14,7 @@ mod testing;
 pub mod attention;
 pub mod elementwise;
 pub mod kv;
+pub mod limits;
 pub mod memory;
 pub mod norm;
 pub mod pool;
@@ -20,6 +23,7 @@ pub mod route;
 
 pub use act::{ActForm, Activations};
 pub use error::CpuError;
+pub use exec::{CpuBackend, CpuOptions};
 pub use isa::Isa;
 pub use linear::{Linear, LinearSet, linear};
 pub use math::{Half, narrow, widen};

@@ -11,19 +11,20 @@ mod decoded;
 mod float;
 mod kquants;
 mod legacy;
+mod panel;
 mod tile;
 
 use crate::CpuError;
-use crate::act::Activations;
+use crate::act::{Activations, Tile};
 use crate::isa::LANES;
 use crate::pack::PackedMatrix;
 use crate::pool::{Chunks, Pool};
 use std::marker::PhantomData;
 use std::ops::Range;
-use tile::{TileArgs, TileSet, tiles};
+use tile::{Kernels, TileArgs, kernels};
 
-/// Activations that stay in the second-level cache while row groups pass by, in bytes.
-const RESIDENT: usize = 256 << 10;
+/// Tiles up to which a product is computed group by group.
+const FEW_TILES: usize = 2;
 /// Weight bytes, times the tokens, that are worth another thread: some microseconds of work.
 const WORTH_A_THREAD: usize = 64 << 10;
 
@@ -39,7 +40,7 @@ pub struct Linear<'a> {
 
 struct Job<'a> {
     weights: &'a PackedMatrix,
-    tiles: TileSet,
+    kernels: Kernels,
     out: *mut f32,
     stride: usize,
     groups_per_chunk: usize,
@@ -153,8 +154,8 @@ impl<'a> Job<'a> {
                 return Err(CpuError::Length { what: "elements of results", expected, found: out.len() });
             }
         }
-        let tiles = tiles(acts.isa(), weights.ty());
-        Ok(Job { weights, tiles, out: out.as_mut_ptr(), stride, groups_per_chunk: 1, chunks: 0 })
+        let kernels = kernels(acts.isa(), weights.ty());
+        Ok(Job { weights, kernels, out: out.as_mut_ptr(), stride, groups_per_chunk: 1, chunks: 0 })
     }
 
     /// Computes the rows of `groups` for all tokens.
@@ -166,27 +167,38 @@ impl<'a> Job<'a> {
             // SAFETY: as the caller promises.
             return unsafe { decoded::run(self, acts, groups) };
         }
-        // Blocks of tokens that stay in the cache, in whole tiles.
-        let block = (RESIDENT / acts.token_bytes().max(1)).next_multiple_of(acts.tile_tokens());
-        for first in (0..acts.tokens()).step_by(block.max(acts.tile_tokens())) {
-            for group in groups.clone() {
-                let w = self.weights.group(group).as_ptr();
-                for tile in acts.tiles(first).take_while(|tile| tile.first < first + block) {
-                    let args = TileArgs {
-                        w,
-                        a: acts.tile_bytes(tile).as_ptr(),
-                        cols: self.weights.cols(),
-                        init: std::ptr::null(),
-                        // SAFETY: the results have room for all tokens and rows.
-                        out: unsafe { self.out.add(tile.first * self.stride + group * LANES) },
-                        stride: self.stride,
-                        rows: (self.weights.rows() - group * LANES).min(LANES),
-                    };
-                    // SAFETY: `args` describes a group of this type and a tile of this size, and the instruction
-                    // set of the activations was checked when they were made.
-                    unsafe { self.tiles[tile.tokens.ilog2() as usize](&args) };
+        // Few tokens: all columns of a row group at once, so that weights are read once, in order.
+        if acts.tokens() <= FEW_TILES * acts.tile_tokens() {
+            for group in groups {
+                for tile in acts.tiles(0) {
+                    // SAFETY: the arguments describe a group of this type and a tile of this size, and the
+                    // instruction set of the activations was checked when they were made.
+                    unsafe { self.kernels.tile(tile.tokens)(&self.tile(acts, group, tile)) };
                 }
             }
+            return;
+        }
+        let mut scratch = panel::Scratch::new();
+        for first in (0..acts.tokens()).step_by(panel::TOKENS) {
+            for group in groups.clone().step_by(panel::GROUPS) {
+                let groups = panel::GROUPS.min(groups.end - group);
+                // SAFETY: as the caller promises.
+                unsafe { panel::run(self, acts, group, groups, first, &mut scratch) };
+            }
+        }
+    }
+
+    /// All columns of `group` times all tokens of `tile`.
+    fn tile(&self, acts: &Activations, group: usize, tile: Tile) -> TileArgs {
+        TileArgs {
+            w: self.weights.group(group).as_ptr(),
+            codes: std::ptr::null(),
+            a: acts.tile_bytes(tile).as_ptr(),
+            cols: self.weights.cols(),
+            init: std::ptr::null(),
+            out: self.out.wrapping_add(tile.first * self.stride + group * LANES),
+            stride: self.stride,
+            rows: (self.weights.rows() - group * LANES).min(LANES),
         }
     }
 }

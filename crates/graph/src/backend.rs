@@ -80,22 +80,47 @@ pub trait Backend: Send + Sync {
     fn open(&self, index: usize) -> Result<Arc<dyn Device>, RunError>;
 }
 
+/// What a device can do at most, measured on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeviceLimits {
+    /// Bytes read from memory per second.
+    pub bytes_per_second: f64,
+    /// Multiplications and additions of 8-bit products per second.
+    pub ops_per_second: f64,
+}
+
 /// An open device.
 pub trait Device: Send + Sync {
     /// What it is and how much memory is free now.
     fn info(&self) -> DeviceInfo;
 
-    /// Loads a model's weights and makes its caches; `progress` is told the bytes done so far.
+    /// Measures what the device can do at most; takes about a second.
+    ///
+    /// # Errors
+    /// The device fails.
+    fn limits(&self) -> Result<DeviceLimits, RunError>;
+
+    /// Loads a model's weights and makes its caches; `progress` is told the bytes of weights done so far.
     ///
     /// # Errors
     /// A weight cannot be read, or the memory does not suffice.
     fn load(
         &self,
-        weights: Arc<WeightTable>,
-        source: Arc<dyn WeightSource>,
-        caches: CacheLayout,
+        request: LoadRequest<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Box<dyn Executor>, RunError>;
+}
+
+/// What to load on a device.
+pub struct LoadRequest<'a> {
+    /// Names, types and shapes.
+    pub weights: Arc<WeightTable>,
+    /// Where the bytes come from.
+    pub source: Arc<dyn WeightSource>,
+    /// The caches to make.
+    pub caches: CacheLayout,
+    /// A graph that uses every weight as later ones do: shows which are looked up by row and which multiply.
+    pub graph: &'a Graph,
 }
 
 /// A compiled plan of one executor.
@@ -105,6 +130,19 @@ pub struct ProgramId(pub u32);
 /// A step that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u64);
+
+/// When a step of a plan ran.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepTime {
+    /// The program.
+    pub program: ProgramId,
+    /// Index in [`Plan::steps`].
+    pub step: u32,
+    /// Seconds from the start of tracing.
+    pub start: f64,
+    /// Seconds.
+    pub duration: f64,
+}
 
 /// Memory that an executor holds, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,6 +178,12 @@ pub trait Executor: Send {
     /// # Errors
     /// The device failed.
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, RunError>;
+
+    /// Starts or stops the timing of plan steps.
+    fn set_tracing(&mut self, on: bool);
+
+    /// The times of plan steps since the last call, where tracing is on.
+    fn take_trace(&mut self) -> Vec<StepTime>;
 
     /// Copies physical cache blocks of a group: (source, destination).
     ///

@@ -11,6 +11,7 @@
 pub mod backend;
 mod builder;
 mod cache;
+mod cost;
 mod error;
 mod graph;
 pub mod interp;
@@ -22,10 +23,12 @@ mod step;
 mod weights;
 
 pub use backend::{
-    Backend, Device, DeviceInfo, DeviceKind, Executor, MemoryUse, ProgramId, Selection, Ticket,
+    Backend, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, LoadRequest, MemoryUse, ProgramId,
+    Selection, StepTime, Ticket,
 };
 pub use builder::GraphBuilder;
 pub use cache::{BLOCK_TOKENS, CacheGroup, CacheId, CacheLayout, CacheSpec, KvType};
+pub use cost::{Cost, StepCounts, cost};
 pub use error::{GraphError, RunError};
 pub use graph::{Elem, Graph, Node, NodeId, Output, Rows, Type, ValueId};
 pub use key::{GraphKey, Outputs, Wants};

@@ -1,2 +1,16 @@
 //! Test support: operation cases, tiny random models, error measures.
+//!
+//! Backends run [`cases::all`] against the scalar interpreter with [`check`]; a case that a backend must refuse, or
+//! whose error is beyond its limit, is a failure with the case's name.
 #![forbid(unsafe_code)]
+
+pub mod cases;
+mod memory;
+pub mod models;
+mod rng;
+mod run;
+pub mod tiny;
+
+pub use memory::MemoryWeights;
+pub use rng::Rng;
+pub use run::{check, nmse, run_on, run_reference};

@@ -79,6 +79,8 @@ impl Simd for Avx2 {
     const TOKENS: usize = 4;
     const PAIRS: bool = true;
     const ROWS: [usize; 2] = [6, 2];
+    const SUMS: usize = 6;
+    const EXPAND: bool = true;
     const MAGNITUDES: bool = true;
 
     #[inline]
@@ -145,6 +147,10 @@ impl Simd for Avx2 {
         fn i_splat(a: i32) -> Self::I { [_mm256_set1_epi32(a); 2] }
         fn i_load(p: *const u8) -> Self::I {
             [_mm256_loadu_si256(p.cast()), _mm256_loadu_si256(p.add(32).cast())]
+        }
+        fn i_store(p: *mut u8, a: Self::I) {
+            _mm256_storeu_si256(p.cast(), a[0]);
+            _mm256_storeu_si256(p.add(32).cast(), a[1]);
         }
         fn i_load_u8(p: *const u8) -> Self::I {
             [_mm256_cvtepu8_epi32(_mm_loadu_si64(p)), _mm256_cvtepu8_epi32(_mm_loadu_si64(p.add(8)))]
@@ -214,6 +220,9 @@ impl Simd for Avx2 {
         fn sum_start_eighth(p: *const u8) -> Self::Sum {
             let start = Self::i_broadcast(p);
             both!(_mm256_srai_epi16::<3>; start)
+        }
+        fn dot_first(codes: Self::Codes, x: Self::X) -> Self::Sum {
+            [_mm256_maddubs_epi16(codes[0], x), _mm256_maddubs_epi16(codes[1], x)]
         }
         fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum {
             // Codes have at most six bits: 2 * 63 * 127 does not saturate.

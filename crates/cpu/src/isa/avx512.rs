@@ -20,6 +20,8 @@ impl Simd for Avx512 {
     const TOKENS: usize = 8;
     const PAIRS: bool = false;
     const ROWS: [usize; 2] = [12, 12];
+    const SUMS: usize = 24;
+    const EXPAND: bool = false;
     const MAGNITUDES: bool = false;
 
     #[inline]
@@ -69,6 +71,7 @@ impl Simd for Avx512 {
         fn i_zero() -> Self::I { _mm512_setzero_si512() }
         fn i_splat(a: i32) -> Self::I { _mm512_set1_epi32(a) }
         fn i_load(p: *const u8) -> Self::I { _mm512_loadu_si512(p.cast()) }
+        fn i_store(p: *mut u8, a: Self::I) { _mm512_storeu_si512(p.cast(), a) }
         fn i_load_u8(p: *const u8) -> Self::I { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
         fn i_load_u16(p: *const u8) -> Self::I { _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())) }
         fn i_load_i8(p: *const u8) -> Self::I { _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())) }

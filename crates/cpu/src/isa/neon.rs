@@ -93,6 +93,8 @@ impl Simd for Neon {
     const TOKENS: usize = 4;
     const PAIRS: bool = false;
     const ROWS: [usize; 2] = [6, 2];
+    const SUMS: usize = 6;
+    const EXPAND: bool = true;
     const MAGNITUDES: bool = false;
 
     #[inline]
@@ -145,6 +147,7 @@ impl Simd for Neon {
         fn i_zero() -> Self::I { [vdupq_n_s32(0); 4] }
         fn i_splat(a: i32) -> Self::I { [vdupq_n_s32(a); 4] }
         fn i_load(p: *const u8) -> Self::I { from_fn(|i| vreinterpretq_s32_u8(vld1q_u8(p.add(16 * i)))) }
+        fn i_store(p: *mut u8, a: Self::I) { for i in 0..4 { vst1q_u8(p.add(16 * i), vreinterpretq_u8_s32(a[i])) } }
         fn i_load_u8(p: *const u8) -> Self::I {
             let bytes = vld1q_u8(p);
             let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));

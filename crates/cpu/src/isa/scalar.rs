@@ -46,6 +46,8 @@ impl Simd for Scalar {
     const TOKENS: usize = 4;
     const PAIRS: bool = false;
     const ROWS: [usize; 2] = [6, 2];
+    const SUMS: usize = 6;
+    const EXPAND: bool = true;
     const MAGNITUDES: bool = false;
 
     #[inline]
@@ -90,6 +92,7 @@ impl Simd for Scalar {
         fn i_zero() -> Self::I { [0; LANES] }
         fn i_splat(a: i32) -> Self::I { [a; LANES] }
         fn i_load(p: *const u8) -> Self::I { p.cast::<Self::I>().read_unaligned() }
+        fn i_store(p: *mut u8, a: Self::I) { p.cast::<Self::I>().write_unaligned(a) }
         fn i_load_u8(p: *const u8) -> Self::I { p.cast::<[u8; LANES]>().read_unaligned().map(i32::from) }
         fn i_load_u16(p: *const u8) -> Self::I { p.cast::<[u16; LANES]>().read_unaligned().map(i32::from) }
         fn i_load_i8(p: *const u8) -> Self::I { p.cast::<[i8; LANES]>().read_unaligned().map(i32::from) }

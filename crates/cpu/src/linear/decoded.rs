@@ -30,7 +30,8 @@ pub(super) unsafe fn run(job: &Job<'_>, acts: &Activations, groups: Range<usize>
                     let sums = &mut sums[(tile.first - first) * LANES..][..tile.tokens * LANES];
                     let args = TileArgs {
                         w: decoded.as_ptr().cast(),
-                        a: acts.tile_bytes(tile)[column * tile.tokens * 4..].as_ptr(),
+                        codes: std::ptr::null(),
+                        a: acts.tile_columns(tile, column).as_ptr(),
                         cols: columns,
                         init: sums.as_ptr(),
                         out: sums.as_mut_ptr(),
@@ -39,7 +40,7 @@ pub(super) unsafe fn run(job: &Job<'_>, acts: &Activations, groups: Range<usize>
                     };
                     // SAFETY: the weights are `columns` columns of f32, the tile holds as many; sums are read
                     // before they are written.
-                    unsafe { job.tiles[tile.tokens.ilog2() as usize](&args) };
+                    unsafe { job.kernels.tile(tile.tokens)(&args) };
                 }
             }
             for (t, sums) in sums.chunks_exact(LANES).enumerate().take(acts.tokens() - first) {

@@ -15,9 +15,12 @@ const CHAINS: usize = 4;
 pub(super) struct Float<E>(std::marker::PhantomData<E>);
 
 impl<E: Element> Format for Float<E> {
+    const CODES: bool = false;
+
     #[inline(always)]
-    unsafe fn row_group<S: Simd, const T: usize>(
+    unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(
         w: *const u8,
+        _codes: *const u8,
         a: *const u8,
         cols: usize,
         acc: &mut [S::F; T],
@@ -37,6 +40,10 @@ impl<E: Element> Format for Float<E> {
             first += RUN;
         }
     }
+
+    /// Floats have no codes.
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(_w: *const u8, _cols: usize, _codes: *mut u8) {}
 }
 
 /// All chains at once, reading strictly upwards.

@@ -42,12 +42,21 @@ unsafe fn finish_min<S: Simd, const T: usize>(
     }
 }
 
-/// Multiplies code vector `at` of the block, one of 64, with the activations.
+/// Multiplies code vector `at` of the block, one of 64, with the activations; sums begin with it if it is `first`.
 #[inline(always)]
-unsafe fn dot<S: Simd, const T: usize>(sums: &mut [S::Sum; T], codes: S::Codes, a: *const u8, at: usize) {
+unsafe fn dot<S: Simd, const T: usize>(
+    sums: &mut [S::Sum; T],
+    codes: S::Codes,
+    a: *const u8,
+    at: usize,
+    first: bool,
+) {
     for t in 0..T {
         // SAFETY: `a` is the block's activations.
-        unsafe { sums[t] = S::dot(sums[t], codes, S::x_broadcast(a.add((at * T + t) * 4))) }
+        unsafe {
+            let x = S::x_broadcast(a.add((at * T + t) * 4));
+            sums[t] = if first { S::dot_first(codes, x) } else { S::dot(sums[t], codes, x) };
+        }
     }
 }
 
@@ -59,6 +68,17 @@ unsafe fn add_scaled<S: Simd, const T: usize>(totals: &mut [S::I; T], sums: &[S:
     }
 }
 
+/// Code vector `at` of the block, one of 64: as expanded, or as `packed` gives it.
+#[inline(always)]
+unsafe fn code<S: Simd, const EXPANDED: bool>(
+    codes: *const u8,
+    at: usize,
+    packed: impl FnOnce() -> S::I,
+) -> S::I {
+    // SAFETY: the caller passes the block's codes.
+    if EXPANDED { unsafe { S::i_load(codes.add(64 * at)) } } else { packed() }
+}
+
 /// Q4_K, and with high bits Q5_K.
 ///
 /// Sums of 32 codes of 4 bits reach 30480 in each half of a pair; of 5 bits only 16 codes fit, with 31496.
@@ -66,6 +86,10 @@ pub(super) struct FourK<const HIGH: bool>;
 
 impl<const HIGH: bool> FourK<HIGH> {
     const BYTES: usize = if HIGH { 176 } else { 144 };
+    /// Whether a sub-block needs two sums of 16 bits.
+    const SPLIT: bool = HIGH;
+    /// Bytes of a packed sub-block.
+    const RUN: usize = if HIGH { 320 } else { 256 };
 
     /// Six-bit scales (`at` 0) or minimums (`at` 1) of the sub-blocks `4 * half..`, one in each byte.
     #[inline(always)]
@@ -83,21 +107,41 @@ impl<const HIGH: bool> FourK<HIGH> {
         }
     }
 
-    /// Adds the nibble vectors `FIRST` and `FIRST + 1` of sub-block `j` at `q`.
+    /// Codes of nibble vector `v` of the sub-block at `q`.
     #[inline(always)]
-    unsafe fn half<S: Simd, const T: usize, const FIRST: usize>(
+    unsafe fn codes<S: Simd>(q: *const u8, v: usize, high: &mut S::I) -> (S::I, S::I) {
+        // SAFETY: the caller passes a sub-block.
+        unsafe { if HIGH { fives::<S>(q.add(64), v, high) } else { nibbles::<S>(q, v) } }
+    }
+
+    /// High bits of the sub-block at `q`, where there are any.
+    #[inline(always)]
+    unsafe fn high<S: Simd>(q: *const u8) -> S::I {
+        // SAFETY: the caller passes a sub-block.
+        unsafe { if HIGH { S::i_load(q) } else { S::i_zero() } }
+    }
+
+    /// Adds the nibble vectors `FIRST` and `FIRST + 1` of sub-block `j` at `q`; a sum begins with the first ones.
+    #[inline(always)]
+    unsafe fn half<S: Simd, const T: usize, const EXPANDED: bool, const FIRST: usize>(
         q: *const u8,
+        codes: *const u8,
         a: *const u8,
         j: usize,
         high: &mut S::I,
         sums: &mut [S::Sum; T],
     ) {
+        let fresh = FIRST == 0 || Self::SPLIT && S::PAIRS;
         for v in FIRST..FIRST + 2 {
-            // SAFETY: the caller passes a sub-block and the block's activations.
+            // SAFETY: the caller passes a sub-block, the block's codes and its activations.
             unsafe {
-                let (low, top) = if HIGH { fives::<S>(q.add(64), v, high) } else { nibbles::<S>(q, v) };
-                dot::<S, T>(sums, S::codes(low, 0), a, 8 * j + v);
-                dot::<S, T>(sums, S::codes(top, 0), a, 8 * j + 4 + v);
+                let (low, top) = if EXPANDED {
+                    (S::i_load(codes.add(64 * (8 * j + v))), S::i_load(codes.add(64 * (8 * j + 4 + v))))
+                } else {
+                    Self::codes::<S>(q, v, high)
+                };
+                dot::<S, T>(sums, S::codes(low, 0), a, 8 * j + v, v == FIRST && fresh);
+                dot::<S, T>(sums, S::codes(top, 0), a, 8 * j + 4 + v, false);
             }
         }
     }
@@ -128,39 +172,72 @@ impl<const HIGH: bool> FourK<HIGH> {
 }
 
 impl<const HIGH: bool> Format for FourK<HIGH> {
+    const CODES: bool = true;
+
     #[inline(always)]
-    unsafe fn row_group<S: Simd, const T: usize>(
+    unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(
         w: *const u8,
+        codes: *const u8,
         a: *const u8,
         cols: usize,
         acc: &mut [S::F; T],
     ) {
-        let run = if HIGH { 320 } else { 256 };
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
                 let (w, a) = (w.add(b * Self::BYTES * LANES), a.add(b * act_block::<S>() * T));
+                let codes = codes.wrapping_add(b * 256 * LANES);
                 let mut totals = [S::i_zero(); T];
                 for half in 0..2 {
                     let mut factors = Self::factors::<S>(w, 0, half);
                     for j in 4 * half..4 * half + 4 {
-                        let q = w.add(256 + run * j);
+                        let q = w.add(256 + Self::RUN * j);
                         let scale = S::scale_u8(factors);
                         factors = S::i_shr::<8>(factors);
-                        let mut high = if HIGH { S::i_load(q) } else { S::i_zero() };
+                        let mut high = Self::high::<S>(q);
                         let mut sums = [S::sum_zero(); T];
-                        Self::half::<S, T, 0>(q, a, j, &mut high, &mut sums);
-                        if HIGH && S::PAIRS {
+                        Self::half::<S, T, EXPANDED, 0>(q, codes, a, j, &mut high, &mut sums);
+                        if Self::SPLIT && S::PAIRS {
                             add_scaled::<S, T>(&mut totals, &sums, scale);
-                            sums = [S::sum_zero(); T];
                         }
-                        Self::half::<S, T, 2>(q, a, j, &mut high, &mut sums);
+                        Self::half::<S, T, EXPANDED, 2>(q, codes, a, j, &mut high, &mut sums);
                         add_scaled::<S, T>(&mut totals, &sums, scale);
                     }
                 }
                 finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
                 finish_min::<S, T>(S::f_load_f16(w.add(HALF)), a, &Self::min_sums::<S, T>(w, a), acc);
             }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: *const u8, cols: usize, codes: *mut u8) {
+        for j in 0..cols / 32 {
+            // SAFETY: sub-block `j` of the group and of its codes.
+            unsafe {
+                let q = w.add(j / 8 * Self::BYTES * LANES + 256 + j % 8 * Self::RUN);
+                let codes = codes.add(j * 32 * LANES);
+                let mut high = Self::high::<S>(q);
+                for v in 0..4 {
+                    let (low, top) = Self::codes::<S>(q, v, &mut high);
+                    S::i_store(codes.add(64 * v), low);
+                    S::i_store(codes.add(64 * (4 + v)), top);
+                }
+            }
+        }
+    }
+}
+
+/// Byte `N` of each lane, in the lowest byte.
+#[inline(always)]
+unsafe fn byte<S: Simd, const N: usize>(a: S::I) -> S::I {
+    // SAFETY: the processor has `S`.
+    unsafe {
+        match N {
+            0 => a,
+            1 => S::i_shr::<8>(a),
+            2 => S::i_shr::<16>(a),
+            _ => S::i_shr::<24>(a),
         }
     }
 }
@@ -198,42 +275,56 @@ unsafe fn starts<S: Simd, const T: usize>(a: *const u8, part: usize) -> [S::Sum;
 pub(super) struct Q6K;
 
 impl Q6K {
-    /// Part `PART` of run `g`, whose scales lie at `run`.
+    /// Codes of vector `v` of part `PART` of the run at `run`.
     #[inline(always)]
-    unsafe fn part<S: Simd, const T: usize, const PART: usize>(
+    unsafe fn codes<S: Simd, const PART: usize>(run: *const u8, v: usize) -> S::I {
+        // SAFETY: the caller passes a run.
+        unsafe {
+            let both = S::i_load(run.add(if PART.is_multiple_of(2) { 64 } else { 576 } + 64 * v));
+            let low = if PART < 2 { both } else { S::i_shr::<4>(both) };
+            let low = S::i_and(low, S::i_splat(0x0f0f_0f0f));
+            let high = S::i_load(run.add(320 + 64 * v));
+            let high = match PART {
+                0 => S::i_shl::<4>(high),
+                1 => S::i_shl::<2>(high),
+                2 => high,
+                _ => S::i_shr::<2>(high),
+            };
+            S::i_or(low, S::i_and(high, S::i_splat(0x3030_3030)))
+        }
+    }
+
+    /// Part `PART` of run `g`; its scale is byte `PART` of `scales`.
+    #[inline(always)]
+    unsafe fn part<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
         run: *const u8,
+        codes: *const u8,
         a: *const u8,
         g: usize,
-        scale: S::I,
+        scales: S::I,
         totals: &mut [S::I; T],
     ) {
-        // SAFETY: the caller passes a run of the block and the block's activations.
+        // SAFETY: the caller passes a run of the block, the block's codes and its activations.
         unsafe {
             let run = S::again::<PART>(run);
             let mut sums = starts::<S, T>(a, 4 * g + PART);
             for v in 0..4 {
-                let both = S::i_load(run.add(if PART.is_multiple_of(2) { 64 } else { 576 } + 64 * v));
-                let low = if PART < 2 { both } else { S::i_shr::<4>(both) };
-                let low = S::i_and(low, S::i_splat(0x0f0f_0f0f));
-                let high = S::i_load(run.add(320 + 64 * v));
-                let high = match PART {
-                    0 => S::i_shl::<4>(high),
-                    1 => S::i_shl::<2>(high),
-                    2 => high,
-                    _ => S::i_shr::<2>(high),
-                };
-                let codes = S::i_or(low, S::i_and(high, S::i_splat(0x3030_3030)));
-                dot::<S, T>(&mut sums, S::codes(codes, 32), a, 16 * g + 4 * PART + v);
+                let at = 16 * g + 4 * PART + v;
+                let vector = code::<S, EXPANDED>(codes, at, || Self::codes::<S, PART>(run, v));
+                dot::<S, T>(&mut sums, S::codes(vector, 32), a, at, false);
             }
-            add_scaled::<S, T>(totals, &sums, scale);
+            add_scaled::<S, T>(totals, &sums, S::scale_i8(byte::<S, PART>(scales)));
         }
     }
 }
 
 impl Format for Q6K {
+    const CODES: bool = true;
+
     #[inline(always)]
-    unsafe fn row_group<S: Simd, const T: usize>(
+    unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(
         w: *const u8,
+        codes: *const u8,
         a: *const u8,
         cols: usize,
         acc: &mut [S::F; T],
@@ -242,16 +333,34 @@ impl Format for Q6K {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
                 let (w, a) = (w.add(b * 210 * LANES), a.add(b * act_block::<S>() * T));
+                let codes = codes.wrapping_add(b * 256 * LANES);
                 let mut totals = [S::i_zero(); T];
                 for g in 0..4 {
                     let run = w.add(HALF + 832 * g);
                     let scales = S::i_load(run);
-                    Self::part::<S, T, 0>(run, a, g, S::scale_i8(scales), &mut totals);
-                    Self::part::<S, T, 1>(run, a, g, S::scale_i8(S::i_shr::<8>(scales)), &mut totals);
-                    Self::part::<S, T, 2>(run, a, g, S::scale_i8(S::i_shr::<16>(scales)), &mut totals);
-                    Self::part::<S, T, 3>(run, a, g, S::scale_i8(S::i_shr::<24>(scales)), &mut totals);
+                    Self::part::<S, T, EXPANDED, 0>(run, codes, a, g, scales, &mut totals);
+                    Self::part::<S, T, EXPANDED, 1>(run, codes, a, g, scales, &mut totals);
+                    Self::part::<S, T, EXPANDED, 2>(run, codes, a, g, scales, &mut totals);
+                    Self::part::<S, T, EXPANDED, 3>(run, codes, a, g, scales, &mut totals);
                 }
                 finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: *const u8, cols: usize, codes: *mut u8) {
+        for g in 0..cols / 64 {
+            // SAFETY: run `g` of the group and of its codes.
+            unsafe {
+                let run = w.add(g / 4 * 210 * LANES + HALF + 832 * (g % 4));
+                let codes = codes.add(g * 64 * LANES);
+                for v in 0..4 {
+                    S::i_store(codes.add(64 * v), Self::codes::<S, 0>(run, v));
+                    S::i_store(codes.add(64 * (4 + v)), Self::codes::<S, 1>(run, v));
+                    S::i_store(codes.add(64 * (8 + v)), Self::codes::<S, 2>(run, v));
+                    S::i_store(codes.add(64 * (12 + v)), Self::codes::<S, 3>(run, v));
+                }
             }
         }
     }
@@ -261,27 +370,29 @@ impl Format for Q6K {
 pub(super) struct Q2K;
 
 impl Q2K {
-    /// Part `PART` of run `g`; `bytes` has its scale in the low and its minimum in the high nibble.
+    /// Part `PART` of run `g`; byte `PART` of `bytes` has its scale in the low and its minimum in the high nibble.
     ///
     /// The sums of 16 activations are the start values for offset 32, so the minimums' total is -32 times too
     /// large: an exact integer, at most 256 * 15 * 32 * 127, below 2^31.
     #[inline(always)]
-    unsafe fn part<S: Simd, const T: usize, const PART: usize>(
+    unsafe fn part<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
         run: *const u8,
+        codes: *const u8,
         a: *const u8,
         g: usize,
         bytes: S::I,
         totals: &mut [S::I; T],
         mins: &mut [S::I; T],
     ) {
-        // SAFETY: the caller passes a run of the block and the block's activations.
+        // SAFETY: the caller passes a run of the block, the block's codes and its activations.
         unsafe {
             let run = S::again::<PART>(run);
-            let mask = S::i_splat(15);
+            let (bytes, mask) = (byte::<S, PART>(bytes), S::i_splat(15));
             let mut sums = [S::sum_zero(); T];
             for v in 0..4 {
-                let codes = S::codes(pairs::<S, PART>(run.add(64), v), 0);
-                dot::<S, T>(&mut sums, codes, a, 16 * g + 4 * PART + v);
+                let at = 16 * g + 4 * PART + v;
+                let vector = code::<S, EXPANDED>(codes, at, || pairs::<S, PART>(run.add(64), v));
+                dot::<S, T>(&mut sums, S::codes(vector, 0), a, at, v == 0);
             }
             add_scaled::<S, T>(totals, &sums, S::scale_u8(S::i_and(bytes, mask)));
             let min = S::i_and(S::i_shr::<4>(bytes), mask);
@@ -294,9 +405,12 @@ impl Q2K {
 }
 
 impl Format for Q2K {
+    const CODES: bool = true;
+
     #[inline(always)]
-    unsafe fn row_group<S: Simd, const T: usize>(
+    unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(
         w: *const u8,
+        codes: *const u8,
         a: *const u8,
         cols: usize,
         acc: &mut [S::F; T],
@@ -305,14 +419,15 @@ impl Format for Q2K {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
                 let (w, a) = (w.add(b * 84 * LANES), a.add(b * act_block::<S>() * T));
+                let codes = codes.wrapping_add(b * 256 * LANES);
                 let (mut totals, mut mins) = ([S::i_zero(); T], [S::i_zero(); T]);
                 for g in 0..4 {
                     let run = w.add(2 * HALF + 320 * g);
                     let bytes = S::i_load(run);
-                    Self::part::<S, T, 0>(run, a, g, bytes, &mut totals, &mut mins);
-                    Self::part::<S, T, 1>(run, a, g, S::i_shr::<8>(bytes), &mut totals, &mut mins);
-                    Self::part::<S, T, 2>(run, a, g, S::i_shr::<16>(bytes), &mut totals, &mut mins);
-                    Self::part::<S, T, 3>(run, a, g, S::i_shr::<24>(bytes), &mut totals, &mut mins);
+                    Self::part::<S, T, EXPANDED, 0>(run, codes, a, g, bytes, &mut totals, &mut mins);
+                    Self::part::<S, T, EXPANDED, 1>(run, codes, a, g, bytes, &mut totals, &mut mins);
+                    Self::part::<S, T, EXPANDED, 2>(run, codes, a, g, bytes, &mut totals, &mut mins);
+                    Self::part::<S, T, EXPANDED, 3>(run, codes, a, g, bytes, &mut totals, &mut mins);
                 }
                 finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
                 // Minus the minimums is plus a 32nd of `mins`; scaling by a power of two is exact for every f16.
@@ -322,38 +437,74 @@ impl Format for Q2K {
             }
         }
     }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: *const u8, cols: usize, codes: *mut u8) {
+        for g in 0..cols / 64 {
+            // SAFETY: run `g` of the group and of its codes.
+            unsafe {
+                let run = w.add(g / 4 * 84 * LANES + 2 * HALF + 320 * (g % 4) + 64);
+                let codes = codes.add(g * 64 * LANES);
+                for v in 0..4 {
+                    S::i_store(codes.add(64 * v), pairs::<S, 0>(run, v));
+                    S::i_store(codes.add(64 * (4 + v)), pairs::<S, 1>(run, v));
+                    S::i_store(codes.add(64 * (8 + v)), pairs::<S, 2>(run, v));
+                    S::i_store(codes.add(64 * (12 + v)), pairs::<S, 3>(run, v));
+                }
+            }
+        }
+    }
 }
 
 /// Q3_K: codes of three bits with offset 4.
 pub(super) struct Q3K;
 
 impl Q3K {
-    /// Part `PART` of run `g`; `high` holds the high bits of the parts 0 and 1, or 2 and 3.
+    /// High bits of part `PART`, those of its first vector at bit 2 of each byte.
     #[inline(always)]
-    unsafe fn part<S: Simd, const T: usize, const PART: usize>(
+    unsafe fn high<S: Simd, const PART: usize>(run: *const u8) -> S::I {
+        // SAFETY: the caller passes a run.
+        unsafe {
+            let bits = S::i_load(run.add(64 * (PART / 2)));
+            if PART.is_multiple_of(2) { S::i_shl::<2>(bits) } else { S::i_shr::<2>(bits) }
+        }
+    }
+
+    /// Codes of vector `v` of part `PART`; `high` moves on by one vector.
+    #[inline(always)]
+    unsafe fn codes<S: Simd, const PART: usize>(run: *const u8, v: usize, high: &mut S::I) -> S::I {
+        // SAFETY: the caller passes a run.
+        unsafe {
+            let vector = S::i_or(pairs::<S, PART>(run.add(128), v), S::i_and(*high, S::i_splat(0x0404_0404)));
+            *high = S::i_shr::<1>(*high);
+            vector
+        }
+    }
+
+    /// Part `PART` of run `g`; its scale is byte `PART` of `scales`.
+    #[inline(always)]
+    unsafe fn part<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
         run: *const u8,
+        codes: *const u8,
         a: *const u8,
         g: usize,
-        high: S::I,
-        scale: S::I,
+        scales: S::I,
         totals: &mut [S::I; T],
     ) {
-        // SAFETY: the caller passes a run of the block and the block's activations.
+        // SAFETY: the caller passes a run of the block, the block's codes and its activations.
         unsafe {
             let run = S::again::<PART>(run);
             let mut sums = [S::sum_zero(); T];
             for t in 0..T {
                 sums[t] = S::sum_start_eighth(a.add(field::STARTS256 * T + ((4 * g + PART) * T + t) * 4));
             }
-            // Bits 0..4 or 4..8 of each byte, one vector after the other at bit 2.
-            let mut high = if PART.is_multiple_of(2) { S::i_shl::<2>(high) } else { S::i_shr::<2>(high) };
+            let mut high = Self::high::<S, PART>(run);
             for v in 0..4 {
-                let low = pairs::<S, PART>(run.add(128), v);
-                let codes = S::i_or(low, S::i_and(high, S::i_splat(0x0404_0404)));
-                high = S::i_shr::<1>(high);
-                dot::<S, T>(&mut sums, S::codes(codes, 4), a, 16 * g + 4 * PART + v);
+                let at = 16 * g + 4 * PART + v;
+                let vector = code::<S, EXPANDED>(codes, at, || Self::codes::<S, PART>(run, v, &mut high));
+                dot::<S, T>(&mut sums, S::codes(vector, 4), a, at, false);
             }
-            add_scaled::<S, T>(totals, &sums, scale);
+            add_scaled::<S, T>(totals, &sums, S::scale_i8(byte::<S, PART>(scales)));
         }
     }
 
@@ -380,9 +531,12 @@ impl Q3K {
 }
 
 impl Format for Q3K {
+    const CODES: bool = true;
+
     #[inline(always)]
-    unsafe fn row_group<S: Simd, const T: usize>(
+    unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(
         w: *const u8,
+        codes: *const u8,
         a: *const u8,
         cols: usize,
         acc: &mut [S::F; T],
@@ -391,31 +545,36 @@ impl Format for Q3K {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
                 let (w, a) = (w.add(b * 110 * LANES), a.add(b * act_block::<S>() * T));
+                let codes = codes.wrapping_add(b * 256 * LANES);
                 let mut totals = [S::i_zero(); T];
                 for g in 0..4 {
                     let run = w.add(HALF + 192 + 384 * g);
                     let scales = Self::scales::<S>(w, g);
-                    let (first, second) = (S::i_load(run), S::i_load(run.add(64)));
-                    Self::part::<S, T, 0>(run, a, g, first, S::scale_i8(scales), &mut totals);
-                    Self::part::<S, T, 1>(run, a, g, first, S::scale_i8(S::i_shr::<8>(scales)), &mut totals);
-                    Self::part::<S, T, 2>(
-                        run,
-                        a,
-                        g,
-                        second,
-                        S::scale_i8(S::i_shr::<16>(scales)),
-                        &mut totals,
-                    );
-                    Self::part::<S, T, 3>(
-                        run,
-                        a,
-                        g,
-                        second,
-                        S::scale_i8(S::i_shr::<24>(scales)),
-                        &mut totals,
-                    );
+                    Self::part::<S, T, EXPANDED, 0>(run, codes, a, g, scales, &mut totals);
+                    Self::part::<S, T, EXPANDED, 1>(run, codes, a, g, scales, &mut totals);
+                    Self::part::<S, T, EXPANDED, 2>(run, codes, a, g, scales, &mut totals);
+                    Self::part::<S, T, EXPANDED, 3>(run, codes, a, g, scales, &mut totals);
                 }
                 finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: *const u8, cols: usize, codes: *mut u8) {
+        for g in 0..cols / 64 {
+            // SAFETY: run `g` of the group and of its codes.
+            unsafe {
+                let run = w.add(g / 4 * 110 * LANES + HALF + 192 + 384 * (g % 4));
+                let codes = codes.add(g * 64 * LANES);
+                let (mut h0, mut h1) = (Self::high::<S, 0>(run), Self::high::<S, 1>(run));
+                let (mut h2, mut h3) = (Self::high::<S, 2>(run), Self::high::<S, 3>(run));
+                for v in 0..4 {
+                    S::i_store(codes.add(64 * v), Self::codes::<S, 0>(run, v, &mut h0));
+                    S::i_store(codes.add(64 * (4 + v)), Self::codes::<S, 1>(run, v, &mut h1));
+                    S::i_store(codes.add(64 * (8 + v)), Self::codes::<S, 2>(run, v, &mut h2));
+                    S::i_store(codes.add(64 * (12 + v)), Self::codes::<S, 3>(run, v, &mut h3));
+                }
             }
         }
     }
@@ -425,6 +584,16 @@ impl Format for Q3K {
 pub(super) struct Iq4Xs;
 
 impl Iq4Xs {
+    /// Codes of nibble vector `v` of the sub-block at `q`.
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(q: *const u8, v: usize) -> (S::I, S::I) {
+        // SAFETY: the caller passes a sub-block.
+        unsafe {
+            let (low, top) = nibbles::<S>(q, v);
+            (S::i_lookup(&IQ4_CODES, low), S::i_lookup(&IQ4_CODES, top))
+        }
+    }
+
     /// Scales of the even and of the odd sub-blocks, one in each byte.
     #[inline(always)]
     unsafe fn scales<S: Simd>(w: *const u8) -> [S::I; 2] {
@@ -444,9 +613,12 @@ impl Iq4Xs {
 }
 
 impl Format for Iq4Xs {
+    const CODES: bool = true;
+
     #[inline(always)]
-    unsafe fn row_group<S: Simd, const T: usize>(
+    unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(
         w: *const u8,
+        codes: *const u8,
         a: *const u8,
         cols: usize,
         acc: &mut [S::F; T],
@@ -455,6 +627,7 @@ impl Format for Iq4Xs {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
                 let (w, a) = (w.add(b * 136 * LANES), a.add(b * act_block::<S>() * T));
+                let codes = codes.wrapping_add(b * 256 * LANES);
                 let mut totals = [S::i_zero(); T];
                 let [mut even, mut odd] = Self::scales::<S>(w);
                 for j in 0..8 {
@@ -468,9 +641,15 @@ impl Format for Iq4Xs {
                         };
                     }
                     for v in 0..4 {
-                        let (low, top) = nibbles::<S>(q, v);
-                        let low = S::wide(S::i_lookup(&IQ4_CODES, low));
-                        let top = S::wide(S::i_lookup(&IQ4_CODES, top));
+                        let (low, top) = if EXPANDED {
+                            (
+                                S::i_load(codes.add(64 * (8 * j + v))),
+                                S::i_load(codes.add(64 * (8 * j + 4 + v))),
+                            )
+                        } else {
+                            Self::codes::<S>(q, v)
+                        };
+                        let (low, top) = (S::wide(low), S::wide(top));
                         for t in 0..T {
                             let x = |v: usize| S::wide_x_alone(a.add(((8 * j + v) * T + t) * 4));
                             sums[t] = S::dot_wide(sums[t], low, x(v));
@@ -484,6 +663,22 @@ impl Format for Iq4Xs {
                     }
                 }
                 finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: *const u8, cols: usize, codes: *mut u8) {
+        for j in 0..cols / 32 {
+            // SAFETY: sub-block `j` of the group and of its codes.
+            unsafe {
+                let q = w.add(j / 8 * 136 * LANES + 128 + j % 8 * 256);
+                let codes = codes.add(j * 32 * LANES);
+                for v in 0..4 {
+                    let (low, top) = Self::codes::<S>(q, v);
+                    S::i_store(codes.add(64 * v), low);
+                    S::i_store(codes.add(64 * (4 + v)), top);
+                }
             }
         }
     }

@@ -205,24 +205,28 @@ impl Block32 for Mxfp4 {
 pub(super) struct Legacy<B>(PhantomData<B>);
 
 impl<B: Block32> Format for Legacy<B> {
+    const CODES: bool = true;
+
     #[inline(always)]
-    unsafe fn row_group<S: Simd, const T: usize>(
+    unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(
         w: *const u8,
+        codes: *const u8,
         a: *const u8,
         cols: usize,
         acc: &mut [S::F; T],
     ) {
         for b in 0..cols / 32 {
-            // SAFETY: block `b` of the group and of the tile.
+            // SAFETY: block `b` of the group, of its codes and of the tile.
             unsafe {
-                let (w, a) =
-                    (w.add(b * B::BYTES * LANES), a.add(b * ActForm::Int32.block_bytes(S::MAGNITUDES) * T));
+                let w = w.add(b * B::BYTES * LANES);
+                let codes = codes.wrapping_add(b * 32 * LANES);
+                let a = a.add(b * ActForm::Int32.block_bytes(S::MAGNITUDES) * T);
                 let sums = if B::OFFSET == 128 {
-                    wide_sums::<S, B, T>(w, a)
+                    wide_sums::<S, B, T, EXPANDED>(w, codes, a)
                 } else if B::LONG && S::PAIRS {
-                    narrow_sums::<S, B, T, 2>(w, a)
+                    narrow_sums::<S, B, T, EXPANDED, 2>(w, codes, a)
                 } else {
-                    narrow_sums::<S, B, T, 1>(w, a)
+                    narrow_sums::<S, B, T, EXPANDED, 1>(w, codes, a)
                 };
                 let d = B::scale::<S>(w);
                 for t in 0..T {
@@ -238,15 +242,51 @@ impl<B: Block32> Format for Legacy<B> {
             }
         }
     }
+
+    #[inline(always)]
+    unsafe fn expand<S: Simd>(w: *const u8, cols: usize, codes: *mut u8) {
+        for b in 0..cols / 32 {
+            // SAFETY: block `b` of the group and of its codes.
+            unsafe {
+                let (w, codes) = (w.add(b * B::BYTES * LANES), codes.add(b * 32 * LANES));
+                let mut high = B::high::<S>(w);
+                for step in 0..4 {
+                    for (at, vector) in B::codes::<S>(w, step, &mut high) {
+                        S::i_store(codes.add(64 * at), vector);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Two code vectors with their places: from the packed block, or as expanded.
+#[inline(always)]
+unsafe fn two<S: Simd, B: Block32, const EXPANDED: bool>(
+    w: *const u8,
+    codes: *const u8,
+    step: usize,
+    high: &mut S::I,
+) -> [(usize, S::I); 2] {
+    // SAFETY: the caller passes a block, or its codes.
+    unsafe {
+        if EXPANDED {
+            let load = |at: usize| (at, S::i_load(codes.add(64 * at)));
+            [load(2 * step), load(2 * step + 1)]
+        } else {
+            B::codes::<S>(w, step, high)
+        }
+    }
 }
 
 /// Sums of codes of at most six bits, in `PARTS` parts.
 #[inline(always)]
-unsafe fn narrow_sums<S: Simd, B: Block32, const T: usize, const PARTS: usize>(
+unsafe fn narrow_sums<S: Simd, B: Block32, const T: usize, const EXPANDED: bool, const PARTS: usize>(
     w: *const u8,
+    codes: *const u8,
     a: *const u8,
 ) -> [S::I; T] {
-    // SAFETY: the caller passes a packed block and its activations.
+    // SAFETY: the caller passes a packed block, its codes and its activations.
     unsafe {
         let mut high = B::high::<S>(w);
         let mut totals = [S::i_zero(); T];
@@ -258,11 +298,13 @@ unsafe fn narrow_sums<S: Simd, B: Block32, const T: usize, const PARTS: usize>(
                 }
             }
             for step in part * 4 / PARTS..(part + 1) * 4 / PARTS {
-                let pair = B::codes::<S>(w, step, &mut high);
+                let pair = two::<S, B, EXPANDED>(w, codes, step, &mut high);
                 for i in 0..2 {
                     let (at, codes) = (pair[i].0, S::codes(pair[i].1, B::OFFSET));
+                    let fresh = B::OFFSET == 0 && step == part * 4 / PARTS && i == 0;
                     for t in 0..T {
-                        sums[t] = S::dot(sums[t], codes, S::x_broadcast(a.add((at * T + t) * 4)));
+                        let x = S::x_broadcast(a.add((at * T + t) * 4));
+                        sums[t] = if fresh { S::dot_first(codes, x) } else { S::dot(sums[t], codes, x) };
                     }
                 }
             }
@@ -277,8 +319,12 @@ unsafe fn narrow_sums<S: Simd, B: Block32, const T: usize, const PARTS: usize>(
 
 /// Sums of codes of eight bits.
 #[inline(always)]
-unsafe fn wide_sums<S: Simd, B: Block32, const T: usize>(w: *const u8, a: *const u8) -> [S::I; T] {
-    // SAFETY: the caller passes a packed block and its activations.
+unsafe fn wide_sums<S: Simd, B: Block32, const T: usize, const EXPANDED: bool>(
+    w: *const u8,
+    codes: *const u8,
+    a: *const u8,
+) -> [S::I; T] {
+    // SAFETY: the caller passes a packed block, its codes and its activations.
     unsafe {
         let mut none = S::i_zero();
         let mut sums = [S::i_zero(); T];
@@ -286,12 +332,12 @@ unsafe fn wide_sums<S: Simd, B: Block32, const T: usize>(w: *const u8, a: *const
             sums[t] = S::wide_start(a.add(B::START * T + 4 * t));
         }
         for step in 0..4 {
-            let pair = B::codes::<S>(w, step, &mut none);
+            let pair = two::<S, B, EXPANDED>(w, codes, step, &mut none);
             for i in 0..2 {
                 let (at, codes) = (pair[i].0, S::wide(pair[i].1));
                 for t in 0..T {
                     let x = a.add((at * T + t) * 4);
-                    let x = S::wide_x(x, x.add(field::ABS32 * T), x.add(field::FLIP32 * T));
+                    let x = S::wide_x(x, x.wrapping_add(field::ABS32 * T), x.wrapping_add(field::FLIP32 * T));
                     sums[t] = S::dot_wide(sums[t], codes, x);
                 }
             }

@@ -7,20 +7,33 @@ use super::legacy::{Iq4Nl, Legacy, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::Isa;
 use crate::isa::element::{Bf16, F16, F32};
 use crate::isa::{LANES, Op, Simd};
+use std::marker::PhantomData;
 use wootz_quant::WeightType;
 
 /// How a kernel reads one weight type.
 pub(super) trait Format {
-    /// Adds the products of `cols` columns of one row group at `w` with the tile at `a` to `acc`.
+    /// Whether the weights are codes that can be expanded to bytes.
+    const CODES: bool;
+
+    /// Adds the products of `cols` columns of one row group at `w` with the tile at `a` to `acc`; with `EXPANDED`,
+    /// `codes` are what [`expand`](Format::expand) made of them.
     ///
     /// # Safety
     /// The processor has `S`; `w` holds the packed columns, `a` the tile of `T` tokens.
-    unsafe fn row_group<S: Simd, const T: usize>(
+    unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(
         w: *const u8,
+        codes: *const u8,
         a: *const u8,
         cols: usize,
         acc: &mut [S::F; T],
     );
+
+    /// Writes the codes of `cols` columns of one row group at `w`, a byte each: vectors of four columns of 16 rows,
+    /// columns upwards.
+    ///
+    /// # Safety
+    /// The processor has `S`; `w` holds the packed columns, `codes` has room for `16 * cols` bytes.
+    unsafe fn expand<S: Simd>(w: *const u8, cols: usize, codes: *mut u8);
 }
 
 /// What a tile works on.
@@ -28,6 +41,8 @@ pub(super) trait Format {
 pub(super) struct TileArgs {
     /// Packed bytes of the row group.
     pub(super) w: *const u8,
+    /// Its expanded codes, for tiles that want them.
+    pub(super) codes: *const u8,
     /// The tile of activations.
     pub(super) a: *const u8,
     /// Columns.
@@ -42,9 +57,9 @@ pub(super) struct TileArgs {
     pub(super) rows: usize,
 }
 
-struct Tile<K, const T: usize>(TileArgs, std::marker::PhantomData<K>);
+struct Tile<K, const T: usize, const EXPANDED: bool>(TileArgs, PhantomData<K>);
 
-impl<K: Format, const T: usize> Op for Tile<K, T> {
+impl<K: Format, const T: usize, const EXPANDED: bool> Op for Tile<K, T, EXPANDED> {
     type Output = ();
 
     #[inline(always)]
@@ -58,7 +73,7 @@ impl<K: Format, const T: usize> Op for Tile<K, T> {
                     acc[t] = S::f_load(args.init.add(t * LANES));
                 }
             }
-            K::row_group::<S, T>(args.w, args.a, args.cols, &mut acc);
+            K::row_group::<S, T, EXPANDED>(args.w, args.codes, args.a, args.cols, &mut acc);
             if args.rows == LANES {
                 for t in 0..T {
                     S::f_store(args.out.add(t * args.stride), acc[t]);
@@ -74,27 +89,59 @@ impl<K: Format, const T: usize> Op for Tile<K, T> {
     }
 }
 
+struct Expand<K> {
+    w: *const u8,
+    cols: usize,
+    codes: *mut u8,
+    kernel: PhantomData<K>,
+}
+
+impl<K: Format> Op for Expand<K> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<S: Simd>(self) {
+        // SAFETY: `ExpandFn` demands valid pointers for this type and shape.
+        unsafe { K::expand::<S>(self.w, self.cols, self.codes) }
+    }
+}
+
 /// A compiled tile.
 ///
 /// # Safety
 /// The processor has the instruction set; `args` describes memory of the right type and shape.
 pub(super) type TileFn = unsafe fn(&TileArgs);
 
-/// The tiles of one weight type for 1, 2, 4 and 8 tokens.
-pub(super) type TileSet = [TileFn; 4];
+/// A compiled expansion of packed columns at the first pointer to `16 * columns` bytes at the second.
+///
+/// # Safety
+/// The processor has the instruction set; the memory is of the right type and shape.
+pub(super) type ExpandFn = unsafe fn(*const u8, usize, *mut u8);
 
-unsafe fn enter<S: Simd, K: Format, const T: usize>(args: &TileArgs) {
-    // SAFETY: as `TileFn` demands.
-    unsafe { S::enter(Tile::<K, T>(*args, std::marker::PhantomData)) }
+/// The kernels of one weight type.
+#[derive(Clone, Copy)]
+pub(super) struct Kernels {
+    /// Tiles of 1, 2, 4 and 8 tokens.
+    tiles: [TileFn; 4],
+    /// The expansion, and the largest tile on its codes; `None` where that gains nothing.
+    pub(super) expanded: Option<(ExpandFn, TileFn)>,
 }
 
-fn tiles_of<S: Simd, K: Format>() -> TileSet {
-    [
-        enter::<S, K, 1>,
-        enter::<S, K, 2>,
-        enter::<S, K, 4>,
-        if S::TOKENS == 8 { enter::<S, K, 8> } else { never },
-    ]
+impl Kernels {
+    /// The tile of `tokens` tokens, a power of two.
+    pub(super) fn tile(&self, tokens: usize) -> TileFn {
+        self.tiles[tokens.ilog2() as usize]
+    }
+}
+
+unsafe fn tile<S: Simd, K: Format, const T: usize, const EXPANDED: bool>(args: &TileArgs) {
+    // SAFETY: as `TileFn` demands.
+    unsafe { S::enter(Tile::<K, T, EXPANDED>(*args, PhantomData)) }
+}
+
+unsafe fn expand<S: Simd, K: Format>(w: *const u8, cols: usize, codes: *mut u8) {
+    // SAFETY: as `ExpandFn` demands.
+    unsafe { S::enter(Expand::<K> { w, cols, codes, kernel: PhantomData }) }
 }
 
 /// Stands where an instruction set has no tile of that size.
@@ -102,30 +149,38 @@ unsafe fn never(_: &TileArgs) {
     unreachable!("activations have no tiles larger than the instruction set's")
 }
 
-/// The tiles for weights of type `ty`; those of F32 for types without a fast kernel, which are decoded first.
-pub(super) fn tiles(isa: Isa, ty: WeightType) -> TileSet {
+fn kernels_of<S: Simd, K: Format>() -> Kernels {
+    let eight = if S::TOKENS == 8 { tile::<S, K, 8, false> } else { never };
+    Kernels {
+        tiles: [tile::<S, K, 1, false>, tile::<S, K, 2, false>, tile::<S, K, 4, false>, eight],
+        expanded: (S::EXPAND && K::CODES).then_some((expand::<S, K>, tile::<S, K, 4, true>)),
+    }
+}
+
+/// The kernels for weights of type `ty`; those of F32 for types without a fast kernel, which are decoded first.
+pub(super) fn kernels(isa: Isa, ty: WeightType) -> Kernels {
     struct Pick(WeightType);
     impl Op for Pick {
-        type Output = TileSet;
+        type Output = Kernels;
         #[inline(always)]
-        unsafe fn call<S: Simd>(self) -> TileSet {
+        unsafe fn call<S: Simd>(self) -> Kernels {
             match self.0 {
-                WeightType::Q8_0 => tiles_of::<S, Legacy<Q8_0>>(),
-                WeightType::Q4_0 => tiles_of::<S, Legacy<Q4_0>>(),
-                WeightType::Q4_1 => tiles_of::<S, Legacy<Q4_1>>(),
-                WeightType::Q5_0 => tiles_of::<S, Legacy<Q5_0>>(),
-                WeightType::Q5_1 => tiles_of::<S, Legacy<Q5_1>>(),
-                WeightType::IQ4_NL => tiles_of::<S, Legacy<Iq4Nl>>(),
-                WeightType::MXFP4 => tiles_of::<S, Legacy<Mxfp4>>(),
-                WeightType::Q2_K => tiles_of::<S, Q2K>(),
-                WeightType::Q3_K => tiles_of::<S, Q3K>(),
-                WeightType::Q4_K => tiles_of::<S, FourK<false>>(),
-                WeightType::Q5_K => tiles_of::<S, FourK<true>>(),
-                WeightType::Q6_K => tiles_of::<S, Q6K>(),
-                WeightType::IQ4_XS => tiles_of::<S, Iq4Xs>(),
-                WeightType::F16 => tiles_of::<S, Float<F16>>(),
-                WeightType::BF16 => tiles_of::<S, Float<Bf16>>(),
-                _ => tiles_of::<S, Float<F32>>(),
+                WeightType::Q8_0 => kernels_of::<S, Legacy<Q8_0>>(),
+                WeightType::Q4_0 => kernels_of::<S, Legacy<Q4_0>>(),
+                WeightType::Q4_1 => kernels_of::<S, Legacy<Q4_1>>(),
+                WeightType::Q5_0 => kernels_of::<S, Legacy<Q5_0>>(),
+                WeightType::Q5_1 => kernels_of::<S, Legacy<Q5_1>>(),
+                WeightType::IQ4_NL => kernels_of::<S, Legacy<Iq4Nl>>(),
+                WeightType::MXFP4 => kernels_of::<S, Legacy<Mxfp4>>(),
+                WeightType::Q2_K => kernels_of::<S, Q2K>(),
+                WeightType::Q3_K => kernels_of::<S, Q3K>(),
+                WeightType::Q4_K => kernels_of::<S, FourK<false>>(),
+                WeightType::Q5_K => kernels_of::<S, FourK<true>>(),
+                WeightType::Q6_K => kernels_of::<S, Q6K>(),
+                WeightType::IQ4_XS => kernels_of::<S, Iq4Xs>(),
+                WeightType::F16 => kernels_of::<S, Float<F16>>(),
+                WeightType::BF16 => kernels_of::<S, Float<Bf16>>(),
+                _ => kernels_of::<S, Float<F32>>(),
             }
         }
     }

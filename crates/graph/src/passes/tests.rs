@@ -81,7 +81,7 @@ fn graph(weights: &WeightTable, softcap: bool) -> Graph {
     let x = b.embed(table, 1.0);
     b.layer(Some(0));
     let h = norm(&mut b, x);
-    let mut project = |b: &mut GraphBuilder<'_>, x, name: &'static str| {
+    let project = |b: &mut GraphBuilder<'_>, x, name: &'static str| {
         let w = b.weight(name);
         b.linear(x, w, None, name)
     };

@@ -1,0 +1,210 @@
+//! Pieces that families are built from.
+
+use wootz_graph::op::{Activation, Attention, Linear, Norm, NormKind, Rope, RopeStyle, Yarn};
+use wootz_graph::{CacheId, GraphBuilder, Output, Outputs, ValueId, Wants, WeightSpec};
+
+use crate::hparams::{HParams, RopeScaling};
+
+/// Name of a layer's tensor.
+pub(crate) fn name(layer: u16, tensor: &str) -> String {
+    format!("blk.{layer}.{tensor}")
+}
+
+/// Names the embedding, the final norm and the head, which is the embedding where the file has none.
+pub(crate) fn model_weights(hp: &HParams, spec: &mut WeightSpec) {
+    spec.matrix("token_embd.weight", u64::from(hp.vocab), u64::from(hp.dim));
+    spec.vector("output_norm.weight", u64::from(hp.dim));
+    spec.matrix("output.weight", u64::from(hp.vocab), u64::from(hp.dim));
+    spec.optional();
+}
+
+/// Names a layer's projections of attention, with biases where the file has them.
+pub(crate) fn attention_weights(hp: &HParams, layer: u16, spec: &mut WeightSpec) {
+    let (dim, l) = (u64::from(hp.dim), usize::from(layer));
+    let (heads, kv) = (u64::from(hp.heads[l]), u64::from(hp.kv_heads[l]));
+    let (k_dim, v_dim) = (u64::from(hp.k_dim), u64::from(hp.v_dim));
+    spec.vector(name(layer, "attn_norm.weight"), dim);
+    for (tensor, rows, cols) in [
+        ("attn_q", heads * k_dim, dim),
+        ("attn_k", kv * k_dim, dim),
+        ("attn_v", kv * v_dim, dim),
+        ("attn_output", dim, heads * v_dim),
+    ] {
+        spec.matrix(name(layer, &format!("{tensor}.weight")), rows, cols);
+        spec.vector(name(layer, &format!("{tensor}.bias")), rows);
+        spec.optional();
+    }
+}
+
+/// Names the norms of query and key heads.
+pub(crate) fn head_norm_weights(hp: &HParams, layer: u16, spec: &mut WeightSpec) {
+    spec.vector(name(layer, "attn_q_norm.weight"), u64::from(hp.k_dim));
+    spec.vector(name(layer, "attn_k_norm.weight"), u64::from(hp.k_dim));
+}
+
+/// Names a layer's gated feed-forward block.
+pub(crate) fn feed_forward_weights(hp: &HParams, layer: u16, spec: &mut WeightSpec) {
+    let (dim, ff) = (u64::from(hp.dim), u64::from(hp.feed_forward[usize::from(layer)]));
+    spec.vector(name(layer, "ffn_norm.weight"), dim);
+    for (tensor, rows, cols) in [("ffn_gate", ff, dim), ("ffn_up", ff, dim), ("ffn_down", dim, ff)] {
+        spec.matrix(name(layer, &format!("{tensor}.weight")), rows, cols);
+        spec.vector(name(layer, &format!("{tensor}.bias")), rows);
+        spec.optional();
+    }
+}
+
+/// Root-mean-square norm with a weight.
+pub(crate) fn rms_norm(
+    hp: &HParams,
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+    weight: &str,
+    label: &'static str,
+) -> ValueId {
+    grouped_norm(hp, b, x, weight, 1, label)
+}
+
+fn grouped_norm(
+    hp: &HParams,
+    b: &mut GraphBuilder<'_>,
+    x: ValueId,
+    weight: &str,
+    groups: u32,
+    label: &'static str,
+) -> ValueId {
+    let weight = Some(b.weight(weight));
+    b.norm(x, Norm { kind: NormKind::Rms, eps: hp.norm_eps, groups, weight, bias: None }, label)
+}
+
+/// Product with a layer's matrix and its bias, where the model has one.
+pub(crate) fn project(b: &mut GraphBuilder<'_>, layer: u16, x: ValueId, tensor: &'static str) -> ValueId {
+    let weight = b.weight(&name(layer, &format!("{tensor}.weight")));
+    let bias = b.find_weight(&name(layer, &format!("{tensor}.bias")));
+    b.linear(x, weight, bias, tensor)
+}
+
+/// The rotary embedding of a layer.
+fn rope(hp: &HParams, b: &GraphBuilder<'_>, layer: u16, heads: u32, style: RopeStyle) -> Rope {
+    let windowed = hp.windowed[usize::from(layer)];
+    let (freq_scale, yarn) = match hp.rope.scaling {
+        _ if windowed => (1.0, None),
+        RopeScaling::None => (1.0, None),
+        RopeScaling::Linear { factor } => (1.0 / factor, None),
+        RopeScaling::Yarn { factor, ext_factor, beta_fast, beta_slow, original_context } => {
+            (1.0 / factor, Some(Yarn { ext_factor, beta_fast, beta_slow, original_context }))
+        }
+    };
+    Rope {
+        heads,
+        head_dim: hp.k_dim,
+        dims: hp.rope.dims,
+        style,
+        freq_base: if windowed { hp.window_rope_base } else { hp.rope.base },
+        freq_scale,
+        factors: b.find_weight("rope_freqs.weight"),
+        yarn,
+        magnitude: hp.rope.magnitude,
+    }
+}
+
+/// Self-attention of a layer on normed input `h`, up to the output projection.
+///
+/// `head_norm` normalises query and key heads first. In the last layer only the rows that the step returns go through
+/// the output projection; the residual stream must be gathered as well.
+pub(crate) fn attention(
+    hp: &HParams,
+    b: &mut GraphBuilder<'_>,
+    layer: u16,
+    h: ValueId,
+    style: RopeStyle,
+    head_norm: bool,
+) -> ValueId {
+    let l = usize::from(layer);
+    let (heads, kv_heads) = (hp.heads[l], hp.kv_heads[l]);
+    let mut q = project(b, layer, h, "attn_q");
+    let mut k = project(b, layer, h, "attn_k");
+    let v = project(b, layer, h, "attn_v");
+    if head_norm {
+        q = grouped_norm(hp, b, q, &name(layer, "attn_q_norm.weight"), heads, "attn_q_norm");
+        k = grouped_norm(hp, b, k, &name(layer, "attn_k_norm.weight"), kv_heads, "attn_k_norm");
+    }
+    let q = b.rope(q, rope(hp, b, layer, heads, style), "rope_q");
+    let k = b.rope(k, rope(hp, b, layer, kv_heads, style), "rope_k");
+    let cache = CacheId(u32::from(layer));
+    b.store_kv(cache, k, v);
+    let window = if hp.windowed[l] { hp.window } else { None };
+    let mut y = b.attention(
+        q,
+        Attention {
+            cache,
+            heads,
+            scale: hp.attention_scale,
+            softcap: hp.attention_softcap,
+            window,
+            causal: true,
+            sinks: None,
+        },
+    );
+    if layer + 1 == hp.layers {
+        y = b.gather_outputs(y);
+    }
+    project(b, layer, y, "attn_output")
+}
+
+/// `down(activation(gate(h)) * up(h))`.
+pub(crate) fn feed_forward(
+    b: &mut GraphBuilder<'_>,
+    layer: u16,
+    h: ValueId,
+    activation: Activation,
+) -> ValueId {
+    let gate = project(b, layer, h, "ffn_gate");
+    let up = project(b, layer, h, "ffn_up");
+    let y = b.glu(gate, up, activation);
+    project(b, layer, y, "ffn_down")
+}
+
+/// The residual stream as a layer goes on with it after attention: in the last layer, only the rows returned.
+pub(crate) fn residual(hp: &HParams, b: &mut GraphBuilder<'_>, layer: u16, x: ValueId) -> ValueId {
+    if layer + 1 == hp.layers { b.gather_outputs(x) } else { x }
+}
+
+/// Final norm and head, as far as the step wants them.
+pub(crate) fn finish(hp: &HParams, b: &mut GraphBuilder<'_>, x: ValueId) {
+    b.layer(None);
+    if b.key().outputs == Outputs::None {
+        return;
+    }
+    let h = rms_norm(hp, b, x, "output_norm.weight", "output_norm");
+    if b.key().wants == Wants::Hidden {
+        b.output(Output::Hidden, h);
+        return;
+    }
+    let head = match b.find_weight("output.weight") {
+        Some(head) => head,
+        None => b.weight("token_embd.weight"),
+    };
+    let linear = Linear { weight: head, first: 0, rows: hp.vocab, bias: None };
+    let mut logits = b.linear_part(h, linear, "output");
+    if let Some(cap) = hp.logit_softcap {
+        logits = b.softcap(logits, cap);
+    }
+    b.output(Output::Logits, logits);
+}
+
+/// A decoder whose layers are a norm, attention, a norm and a gated feed-forward block, each added to the stream.
+pub(crate) fn plain_decoder(hp: &HParams, b: &mut GraphBuilder<'_>, style: RopeStyle, head_norm: bool) {
+    let table = b.weight("token_embd.weight");
+    let mut x = b.embed(table, hp.embedding_scale);
+    for layer in 0..hp.layers {
+        b.layer(Some(layer));
+        let h = rms_norm(hp, b, x, &name(layer, "attn_norm.weight"), "attn_norm");
+        let y = attention(hp, b, layer, h, style, head_norm);
+        x = residual(hp, b, layer, x);
+        x = b.add(x, y, "attn_residual");
+        let h = rms_norm(hp, b, x, &name(layer, "ffn_norm.weight"), "ffn_norm");
+        let y = feed_forward(b, layer, h, Activation::Silu);
+        x = b.add(x, y, "ffn_residual");
+    }
+    finish(hp, b, x);
+}

@@ -1,0 +1,266 @@
+use wootz_gguf::Metadata;
+
+use crate::error::ArchError;
+
+/// Hyperparameters, as far as families share them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HParams {
+    /// Prefix of the family's metadata keys.
+    pub prefix: String,
+    /// Layers.
+    pub layers: u16,
+    /// Columns of the residual stream.
+    pub dim: u32,
+    /// Entries of the vocabulary.
+    pub vocab: u32,
+    /// Positions that the model was trained for.
+    pub context_length: u32,
+    /// Query heads, by layer.
+    pub heads: Vec<u32>,
+    /// Key and value heads, by layer.
+    pub kv_heads: Vec<u32>,
+    /// Elements of a query or key head.
+    pub k_dim: u32,
+    /// Elements of a value head.
+    pub v_dim: u32,
+    /// Columns between the projections of the feed-forward block, by layer.
+    pub feed_forward: Vec<u32>,
+    /// Added under the root of norms.
+    pub norm_eps: f32,
+    /// Rotary embedding of layers with full attention.
+    pub rope: RopeParams,
+    /// Base of the rotary embedding in layers with a sliding window.
+    pub window_rope_base: f32,
+    /// Sliding window, in positions.
+    pub window: Option<u32>,
+    /// Whether a layer has the sliding window, by layer.
+    pub windowed: Vec<bool>,
+    /// Factor on attention scores.
+    pub attention_scale: f32,
+    /// Cap on attention scores.
+    pub attention_softcap: Option<f32>,
+    /// Cap on logits.
+    pub logit_softcap: Option<f32>,
+    /// Factor on embeddings.
+    pub embedding_scale: f32,
+}
+
+/// Rotary embedding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeParams {
+    /// Rotated elements of a head.
+    pub dims: u32,
+    /// Base of the frequencies.
+    pub base: f32,
+    /// How positions beyond the first training context are scaled.
+    pub scaling: RopeScaling,
+    /// Factor on the rotated elements.
+    pub magnitude: f32,
+}
+
+/// How rotary embedding is stretched to longer contexts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// Positions are divided by `factor`.
+    Linear {
+        /// The divisor.
+        factor: f32,
+    },
+    /// YaRN.
+    Yarn {
+        /// The divisor.
+        factor: f32,
+        /// Share of extrapolation.
+        ext_factor: f32,
+        /// Rotations above which a dimension keeps its angle.
+        beta_fast: f32,
+        /// Rotations below which a dimension is scaled.
+        beta_slow: f32,
+        /// Context of the first training.
+        original_context: u32,
+    },
+}
+
+/// Reads keys under a family's prefix.
+pub(crate) struct Keys<'a> {
+    meta: &'a Metadata,
+    prefix: &'a str,
+}
+
+impl<'a> Keys<'a> {
+    pub(crate) fn new(meta: &'a Metadata, prefix: &'a str) -> Self {
+        Keys { meta, prefix }
+    }
+
+    pub(crate) fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.prefix)
+    }
+
+    pub(crate) fn u32(&self, name: &str) -> Result<u32, ArchError> {
+        Ok(self.meta.u32(&self.key(name))?)
+    }
+
+    pub(crate) fn opt_u32(&self, name: &str) -> Result<Option<u32>, ArchError> {
+        Ok(self.meta.opt_u32(&self.key(name))?)
+    }
+
+    pub(crate) fn opt_f32(&self, name: &str) -> Result<Option<f32>, ArchError> {
+        Ok(self.meta.opt_f32(&self.key(name))?)
+    }
+
+    pub(crate) fn opt_str(&self, name: &str) -> Result<Option<&'a str>, ArchError> {
+        Ok(self.meta.opt_str(&self.key(name))?)
+    }
+
+    /// A number within bounds.
+    pub(crate) fn bounded(&self, name: &str, low: u32, high: u32) -> Result<u32, ArchError> {
+        let found = self.u32(name)?;
+        self.check(name, found, low, high)
+    }
+
+    pub(crate) fn check(&self, name: &str, found: u32, low: u32, high: u32) -> Result<u32, ArchError> {
+        if (low..=high).contains(&found) {
+            return Ok(found);
+        }
+        Err(ArchError::Value {
+            key: self.key(name),
+            found: found.to_string(),
+            expected: format!("a number from {low} to {high}"),
+        })
+    }
+
+    /// A number for each layer: one for all, or an array.
+    pub(crate) fn per_layer(
+        &self,
+        name: &str,
+        layers: u16,
+        low: u32,
+        high: u32,
+    ) -> Result<Vec<u32>, ArchError> {
+        let key = self.key(name);
+        let layers = usize::from(layers);
+        let list = match self.meta.get(&key).and_then(|v| v.as_array()) {
+            Some(_) => self.meta.u32s(&key)?,
+            None => vec![self.meta.u32(&key)?; layers],
+        };
+        if list.len() < layers {
+            return Err(ArchError::Value {
+                key,
+                found: format!("an array of {}", list.len()),
+                expected: format!("one number for each of {layers} layers"),
+            });
+        }
+        for value in &list[..layers] {
+            self.check(name, *value, low, high)?;
+        }
+        Ok(list[..layers].to_vec())
+    }
+}
+
+/// The largest number of columns or entries that is believed: larger ones overflow sizes before they fit a machine.
+const MAX_SIZE: u32 = 1 << 24;
+
+impl HParams {
+    /// Reads what most families share; a family then changes what it has otherwise.
+    ///
+    /// # Errors
+    /// A key is missing, has the wrong type, or contradicts another.
+    pub(crate) fn read(meta: &Metadata, prefix: &str) -> Result<HParams, ArchError> {
+        let keys = Keys::new(meta, prefix);
+        let layers = keys.bounded("block_count", 1, 4096)? as u16;
+        let dim = keys.bounded("embedding_length", 1, MAX_SIZE)?;
+        let heads = keys.per_layer("attention.head_count", layers, 1, 4096)?;
+        let kv_heads = match meta.get(&keys.key("attention.head_count_kv")) {
+            Some(_) => keys.per_layer("attention.head_count_kv", layers, 1, 4096)?,
+            None => heads.clone(),
+        };
+        for (q, kv) in heads.iter().zip(&kv_heads) {
+            if !q.is_multiple_of(*kv) {
+                return Err(ArchError::Value {
+                    key: keys.key("attention.head_count_kv"),
+                    found: kv.to_string(),
+                    expected: format!("a divisor of {q}, the number of heads"),
+                });
+            }
+        }
+        let natural = dim / heads[0];
+        let dim_of = |name: &str| -> Result<u32, ArchError> {
+            let found = keys.opt_u32(name)?.unwrap_or(natural);
+            keys.check(name, found, 1, 4096)
+        };
+        let (k_dim, v_dim) = (dim_of("attention.key_length")?, dim_of("attention.value_length")?);
+        let vocab = match meta.get("tokenizer.ggml.tokens").and_then(|v| v.as_array()) {
+            Some(tokens) => keys.check("vocab_size", tokens.len() as u32, 1, MAX_SIZE)?,
+            None => keys.bounded("vocab_size", 1, MAX_SIZE)?,
+        };
+        Ok(HParams {
+            prefix: prefix.to_owned(),
+            layers,
+            dim,
+            vocab,
+            context_length: keys.bounded("context_length", 1, 1 << 30)?,
+            feed_forward: keys.per_layer("feed_forward_length", layers, 1, MAX_SIZE)?,
+            norm_eps: keys.opt_f32("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
+            rope: RopeParams::read(&keys, k_dim)?,
+            window_rope_base: keys.opt_f32("rope.freq_base_swa")?.unwrap_or(10_000.0),
+            window: None,
+            windowed: vec![false; usize::from(layers)],
+            attention_scale: keys.opt_f32("attention.scale")?.unwrap_or(1.0 / (k_dim as f32).sqrt()),
+            attention_softcap: None,
+            logit_softcap: None,
+            embedding_scale: 1.0,
+            heads,
+            kv_heads,
+            k_dim,
+            v_dim,
+        })
+    }
+}
+
+impl RopeParams {
+    fn read(keys: &Keys<'_>, head_dim: u32) -> Result<RopeParams, ArchError> {
+        let dims = keys.opt_u32("rope.dimension_count")?.unwrap_or(head_dim);
+        let dims = keys.check("rope.dimension_count", dims, 0, head_dim)?;
+        if !dims.is_multiple_of(2) {
+            return Err(ArchError::Value {
+                key: keys.key("rope.dimension_count"),
+                found: dims.to_string(),
+                expected: "an even number".to_owned(),
+            });
+        }
+        let factor = match keys.opt_f32("rope.scaling.factor")? {
+            Some(factor) => Some(factor),
+            None => keys.opt_f32("rope.scale_linear")?,
+        };
+        let factor = factor.filter(|f| *f > 0.0 && f.is_finite());
+        let scaling = match (keys.opt_str("rope.scaling.type")?, factor) {
+            (Some("none"), _) | (None | Some("linear"), None) => RopeScaling::None,
+            (None | Some("linear"), Some(factor)) => RopeScaling::Linear { factor },
+            (Some("yarn"), factor) => RopeScaling::Yarn {
+                factor: factor.unwrap_or(1.0),
+                ext_factor: keys.opt_f32("rope.scaling.yarn_ext_factor")?.unwrap_or(1.0),
+                beta_fast: keys.opt_f32("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+                beta_slow: keys.opt_f32("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+                original_context: match keys.opt_u32("rope.scaling.original_context_length")? {
+                    Some(n) => n.max(1),
+                    None => keys.u32("context_length")?.max(1),
+                },
+            },
+            (Some(other), _) => {
+                return Err(ArchError::Value {
+                    key: keys.key("rope.scaling.type"),
+                    found: format!("{other:?}"),
+                    expected: "none, linear or yarn".to_owned(),
+                });
+            }
+        };
+        Ok(RopeParams {
+            dims,
+            base: keys.opt_f32("rope.freq_base")?.unwrap_or(10_000.0),
+            scaling,
+            magnitude: keys.opt_f32("rope.scaling.attn_factor")?.unwrap_or(1.0),
+        })
+    }
+}

@@ -1,0 +1,50 @@
+//! Llama 1 to 3, Mistral, SmolLM2 and others that keep their layout.
+
+use wootz_gguf::Metadata;
+use wootz_graph::op::RopeStyle;
+use wootz_graph::{GraphBuilder, WeightSpec};
+
+use crate::Architecture;
+use crate::blocks;
+use crate::error::ArchError;
+use crate::hparams::HParams;
+use crate::tiny::TinyModel;
+
+pub(crate) struct Family;
+
+impl Architecture for Family {
+    fn name(&self) -> &'static str {
+        "llama"
+    }
+
+    fn hparams(&self, meta: &Metadata) -> Result<HParams, ArchError> {
+        let experts = meta.opt_u32("llama.expert_count")?.unwrap_or(0);
+        if experts > 0 {
+            return Err(ArchError::Value {
+                key: "llama.expert_count".into(),
+                found: experts.to_string(),
+                expected: "0: mixtures of experts are not supported in this family yet".into(),
+            });
+        }
+        HParams::read(meta, self.name())
+    }
+
+    fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {
+        blocks::model_weights(hp, spec);
+        // Llama 3 divides the frequencies of its rotary embedding by these.
+        spec.vector("rope_freqs.weight", u64::from(hp.rope.dims / 2));
+        spec.optional();
+        for layer in 0..hp.layers {
+            blocks::attention_weights(hp, layer, spec);
+            blocks::feed_forward_weights(hp, layer, spec);
+        }
+    }
+
+    fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {
+        blocks::plain_decoder(hp, b, RopeStyle::Adjacent, false);
+    }
+
+    fn tiny(&self) -> TinyModel {
+        TinyModel::new(self.name()).with_tensor("rope_freqs.weight")
+    }
+}

@@ -1,0 +1,44 @@
+//! Qwen 3, dense.
+
+use wootz_gguf::Metadata;
+use wootz_graph::op::RopeStyle;
+use wootz_graph::{GraphBuilder, WeightSpec};
+
+use crate::Architecture;
+use crate::blocks;
+use crate::error::ArchError;
+use crate::hparams::HParams;
+use crate::tiny::{Setting, TinyModel};
+
+pub(crate) struct Family;
+
+impl Architecture for Family {
+    fn name(&self) -> &'static str {
+        "qwen3"
+    }
+
+    fn hparams(&self, meta: &Metadata) -> Result<HParams, ArchError> {
+        HParams::read(meta, self.name())
+    }
+
+    fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {
+        blocks::model_weights(hp, spec);
+        for layer in 0..hp.layers {
+            blocks::attention_weights(hp, layer, spec);
+            blocks::head_norm_weights(hp, layer, spec);
+            blocks::feed_forward_weights(hp, layer, spec);
+        }
+    }
+
+    fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {
+        blocks::plain_decoder(hp, b, RopeStyle::Halves, true);
+    }
+
+    fn tiny(&self) -> TinyModel {
+        // Heads wider than dim / heads, as in the real models.
+        TinyModel::new(self.name())
+            .with("attention.key_length", Setting::U32(64))
+            .with("attention.value_length", Setting::U32(64))
+            .with("rope.freq_base", Setting::F32(1_000_000.0))
+    }
+}

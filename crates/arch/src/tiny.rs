@@ -1,0 +1,55 @@
+//! What makes a small random model of a family.
+
+/// A metadata value of a [`TinyModel`].
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub enum Setting {
+    U32(u32),
+    F32(f32),
+    Str(String),
+}
+
+/// Metadata of a model of a few narrow layers, and the optional tensors that it has.
+///
+/// Widths are multiples of 32, so that weights may have any 32-element block type.
+#[derive(Clone, Debug)]
+pub struct TinyModel {
+    /// Keys with the family's prefix, and their values.
+    pub settings: Vec<(String, Setting)>,
+    /// Optional tensors that the model has.
+    pub tensors: Vec<String>,
+    prefix: String,
+}
+
+impl TinyModel {
+    /// Entries of the vocabulary.
+    pub const VOCAB: u32 = 288;
+
+    pub(crate) fn new(prefix: &str) -> TinyModel {
+        let base = TinyModel {
+            settings: vec![("general.architecture".into(), Setting::Str(prefix.into()))],
+            tensors: Vec::new(),
+            prefix: prefix.into(),
+        };
+        base.with("vocab_size", Setting::U32(Self::VOCAB))
+            .with("block_count", Setting::U32(2))
+            .with("context_length", Setting::U32(512))
+            .with("embedding_length", Setting::U32(128))
+            .with("feed_forward_length", Setting::U32(160))
+            .with("attention.head_count", Setting::U32(4))
+            .with("attention.head_count_kv", Setting::U32(2))
+            .with("attention.layer_norm_rms_epsilon", Setting::F32(1e-5))
+    }
+
+    pub(crate) fn with(mut self, key: &str, value: Setting) -> TinyModel {
+        let key = format!("{}.{key}", self.prefix);
+        self.settings.retain(|(k, _)| *k != key);
+        self.settings.push((key, value));
+        self
+    }
+
+    pub(crate) fn with_tensor(mut self, name: &str) -> TinyModel {
+        self.tensors.push(name.to_owned());
+        self
+    }
+}

@@ -1,0 +1,132 @@
+//! `wootz bench`
+
+use serde_json::{Value, json};
+use wootz::measure::{Measured, Test, measure};
+
+use crate::args::{BenchArgs, Table};
+use crate::{common, output};
+
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
+    anyhow::ensure!(args.repeats > 0, "-r takes at least one repeat");
+    let model = common::open_model(&args.model)?;
+    let tests = tests(args);
+    anyhow::ensure!(!tests.is_empty(), "nothing to measure: give -p or -n a length above 0");
+    let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
+    let mut device = args.device.clone();
+    device.ctx = Some(device.ctx.unwrap_or(longest).max(longest));
+    let mut context = common::open_context(model.clone(), &device)?;
+    let mut rows = Vec::new();
+    for test in tests {
+        rows.push(measure(&mut context, test, args.repeats, !args.no_warmup)?);
+    }
+    let threads = context.device().features.last().cloned().unwrap_or_default();
+    let shared = Shared {
+        model: args.model.model.clone(),
+        size: model.file().data_bytes(),
+        parameters: model.file().elements(),
+        backend: context.device().id.clone(),
+        threads,
+    };
+    output::print(&match args.output {
+        Table::Md => markdown(&shared, &rows),
+        Table::Csv => csv(&shared, &rows),
+        Table::Json => format!("{}\n", json(&shared, &rows)),
+    })
+}
+
+fn tests(args: &BenchArgs) -> Vec<Test> {
+    let mut tests = Vec::new();
+    for depth in &args.depth {
+        tests.extend(args.prompt.iter().filter(|n| **n > 0).map(|n| Test {
+            prompt: *n,
+            generate: 0,
+            depth: *depth,
+        }));
+        tests.extend(args.predict.iter().filter(|n| **n > 0).map(|n| Test {
+            prompt: 0,
+            generate: *n,
+            depth: *depth,
+        }));
+    }
+    tests
+}
+
+/// Columns that all rows share.
+struct Shared {
+    model: String,
+    size: u64,
+    parameters: u64,
+    backend: String,
+    threads: String,
+}
+
+fn markdown(shared: &Shared, rows: &[Measured]) -> String {
+    let mut text = String::from(
+        "| model | size | params | backend | test | t/s | median | first token | checksum |\n\
+         |---|---:|---:|---|---:|---:|---:|---:|---|\n",
+    );
+    for row in rows {
+        text.push_str(&format!(
+            "| {} | {} | {:.2} M | {}, {} | {} | {:.2} ± {:.2} | {:.2} | {} | {:016x} |\n",
+            shared.model,
+            output::size(shared.size),
+            shared.parameters as f64 / 1e6,
+            shared.backend,
+            shared.threads,
+            row.test.name(),
+            row.mean(),
+            row.deviation(),
+            row.median(),
+            output::seconds(row.first_token),
+            row.checksum,
+        ));
+    }
+    text
+}
+
+fn csv(shared: &Shared, rows: &[Measured]) -> String {
+    let mut text = String::from(
+        "model,size,params,backend,threads,test,median_ts,avg_ts,stddev_ts,first_token_ms,checksum\n",
+    );
+    for row in rows {
+        text.push_str(&format!(
+            "{:?},{},{},{},{:?},{},{},{},{},{},{:016x}\n",
+            shared.model,
+            shared.size,
+            shared.parameters,
+            shared.backend,
+            shared.threads,
+            row.test.name(),
+            row.median(),
+            row.mean(),
+            row.deviation(),
+            row.first_token.as_secs_f64() * 1e3,
+            row.checksum,
+        ));
+    }
+    text
+}
+
+fn json(shared: &Shared, rows: &[Measured]) -> Value {
+    rows.iter()
+        .map(|row| {
+            json!({
+                "model": shared.model,
+                "size": shared.size,
+                "params": shared.parameters,
+                "backend": shared.backend,
+                "threads": shared.threads,
+                "test": row.test.name(),
+                "n_prompt": row.test.prompt,
+                "n_gen": row.test.generate,
+                "n_depth": row.test.depth,
+                "median_ts": row.median(),
+                "avg_ts": row.mean(),
+                "stddev_ts": row.deviation(),
+                "samples_ts": row.speeds,
+                "first_token_ms": row.first_token.as_secs_f64() * 1e3,
+                "checksum": format!("{:016x}", row.checksum),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,290 @@
+//! `wootz chat`
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Context as _, bail};
+use rustyline::error::ReadlineError;
+use serde_json::json;
+use wootz::sample::SamplingParams;
+use wootz::template::{ChatInput, Content, Message};
+use wootz::{Engine, Finish, Handle, Request};
+
+use crate::args::ChatArgs;
+use crate::{common, output};
+
+const HELP: &str = "\
+/system TEXT  set the system message and start anew; without text, show it
+/clear        forget the conversation
+/regen        answer the last message again
+/save FILE    save the conversation and its computed state
+/load FILE    load a saved conversation
+/stats        counts and speeds of the last answer, memory in use
+/help         this list
+/exit         leave (also Ctrl-D)
+Ctrl-C stops an answer. A line that ends in \\ goes on; a message between two lines of \"\"\" may have many.";
+
+pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<()> {
+    let max_tokens = common::max_tokens(args.predict)?;
+    let sampling = args.sampling.params();
+    sampling.validate()?;
+    let engine = common::open_engine(&args.model, &args.device)?;
+    let running: Arc<Mutex<Option<Handle>>> = Arc::default();
+    let stop = running.clone();
+    ctrlc::set_handler(move || {
+        if let Some(handle) = stop.lock().unwrap_or_else(|e| e.into_inner()).as_ref() {
+            handle.cancel();
+        }
+    })?;
+    let mut chat = Chat {
+        engine,
+        running,
+        sampling,
+        max_tokens,
+        stop: args.stop.clone(),
+        messages: system(args.system.as_deref()),
+        last: None,
+    };
+    if let Some(path) = &args.load {
+        chat.load(path)?;
+    }
+    eprintln!("{} on {}; /help lists commands", args.model.model, chat.engine.device().id);
+    let mut editor = rustyline::DefaultEditor::new()?;
+    let history = history_file();
+    if let Some(path) = &history {
+        // No history yet is no failure.
+        let _ = editor.load_history(path);
+    }
+    let result = converse(&mut chat, &mut editor);
+    if let Some(path) = &history {
+        // A history that cannot be kept loses nothing of the conversation.
+        let _ = editor.save_history(path);
+    }
+    result
+}
+
+fn system(text: Option<&str>) -> Vec<Message> {
+    text.map(|t| Message::new("system", t)).into_iter().collect()
+}
+
+/// The text of a message; conversations here have no other content.
+fn text(message: &Message) -> &str {
+    match &message.content {
+        Content::Text(text) => text,
+        _ => "",
+    }
+}
+
+fn history_file() -> Option<PathBuf> {
+    let hub = wootz_hub::Hub::new(None).ok()?;
+    let dir = hub.config().cache_dir.clone();
+    std::fs::create_dir_all(&dir).ok()?;
+    Some(dir.join("chat-history.txt"))
+}
+
+fn converse(chat: &mut Chat, editor: &mut rustyline::DefaultEditor) -> anyhow::Result<()> {
+    while let Some(line) = read_message(editor)? {
+        let line = line.trim();
+        if line.is_empty() {
+            continue;
+        }
+        editor.add_history_entry(line)?;
+        if ["/exit", "/quit", "/bye"].contains(&line) {
+            break;
+        }
+        let done = match line.strip_prefix('/') {
+            Some(command) => chat.command(command),
+            None => chat.say(line),
+        };
+        // What goes wrong with one message leaves the conversation as it was.
+        if let Err(e) = done {
+            output::clear_progress();
+            eprintln!("error: {e:#}");
+        }
+    }
+    Ok(())
+}
+
+/// Reads one message; `None` at the end of input.
+fn read_message(editor: &mut rustyline::DefaultEditor) -> anyhow::Result<Option<String>> {
+    let mut text = String::new();
+    let mut block = false;
+    loop {
+        let prompt = if text.is_empty() && !block { "> " } else { ". " };
+        let line = match editor.readline(prompt) {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => {
+                if text.is_empty() {
+                    eprintln!("(Ctrl-D or /exit leaves)");
+                }
+                return Ok(Some(String::new()));
+            }
+            Err(ReadlineError::Eof) => return Ok(None),
+            Err(e) => return Err(e).context("cannot read the terminal"),
+        };
+        if line.trim() == "\"\"\"" {
+            if block {
+                return Ok(Some(text));
+            }
+            block = true;
+        } else if block {
+            text.push_str(&line);
+            text.push('\n');
+        } else if let Some(start) = line.strip_suffix('\\') {
+            text.push_str(start);
+            text.push('\n');
+        } else {
+            text.push_str(&line);
+            return Ok(Some(text));
+        }
+    }
+}
+
+struct Chat {
+    engine: Engine,
+    /// The answer that Ctrl-C stops.
+    running: Arc<Mutex<Option<Handle>>>,
+    sampling: SamplingParams,
+    max_tokens: Option<usize>,
+    stop: Vec<String>,
+    messages: Vec<Message>,
+    last: Option<Finish>,
+}
+
+impl Chat {
+    fn command(&mut self, command: &str) -> anyhow::Result<()> {
+        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        let rest = rest.trim();
+        match name {
+            "help" => output::println(HELP),
+            "system" if rest.is_empty() => {
+                let system = self.messages.iter().find(|m| m.role == "system").map(text);
+                output::println(system.unwrap_or("(no system message)"))
+            }
+            "system" => {
+                self.messages = system(Some(rest));
+                Ok(())
+            }
+            "clear" => {
+                self.messages.retain(|m| m.role == "system");
+                Ok(())
+            }
+            "regen" => {
+                let Some(at) = self.messages.iter().rposition(|m| m.role == "user") else {
+                    bail!("there is no message to answer yet");
+                };
+                let kept = self.messages.split_off(at + 1);
+                let result = self.answer();
+                if result.is_err() {
+                    self.messages.extend(kept);
+                }
+                result
+            }
+            "save" if !rest.is_empty() => self.save(Path::new(rest)),
+            "load" if !rest.is_empty() => self.load(Path::new(rest)),
+            "save" | "load" => bail!("/{name} takes a file"),
+            "stats" => self.stats(),
+            _ => bail!("there is no command /{name}; /help lists them"),
+        }
+    }
+
+    fn say(&mut self, text: &str) -> anyhow::Result<()> {
+        self.messages.push(Message::new("user", text));
+        let result = self.answer();
+        if result.is_err() {
+            self.messages.pop();
+        }
+        result
+    }
+
+    /// Answers the last message. Only what is new is computed: the engine keeps the state of what came before.
+    fn answer(&mut self) -> anyhow::Result<()> {
+        let prompt = self.tokens(true)?;
+        let request = Request {
+            max_tokens: self.max_tokens,
+            sampling: self.sampling.clone(),
+            stop: self.stop.clone(),
+            ..Request::new(prompt)
+        };
+        let mut generation = self.engine.generate(request)?;
+        *self.running.lock().unwrap_or_else(|e| e.into_inner()) = Some(generation.handle());
+        let mut answer = String::new();
+        let finish = common::follow(&mut generation, |event| {
+            answer.push_str(&event.text);
+            output::print(&event.text)
+        });
+        *self.running.lock().unwrap_or_else(|e| e.into_inner()) = None;
+        let finish = finish?;
+        answer.push_str(&finish.text);
+        output::println(&finish.text)?;
+        self.messages.push(Message::new("assistant", answer));
+        self.last = Some(finish);
+        Ok(())
+    }
+
+    fn tokens(&self, add_generation_prompt: bool) -> anyhow::Result<Vec<u32>> {
+        let input =
+            ChatInput { messages: self.messages.clone(), add_generation_prompt, ..ChatInput::default() };
+        Ok(self.engine.model().chat_tokens(&input)?)
+    }
+
+    /// Saves messages as JSON to `path` and the computed state beside it.
+    fn save(&self, path: &Path) -> anyhow::Result<()> {
+        let messages: Vec<_> =
+            self.messages.iter().map(|m| json!({ "role": m.role, "content": text(m) })).collect();
+        let list = serde_json::to_string_pretty(&json!({ "messages": messages }))?;
+        let tokens = self.tokens(false)?;
+        let state = state_file(path);
+        let saved = self.engine.with_context({
+            let state = state.clone();
+            move |context| context.save(&tokens, &state)
+        })??;
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        std::fs::write(&part, list + "\n")
+            .and_then(|()| std::fs::rename(&part, path))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("saved {} messages, {saved} computed tokens", self.messages.len());
+        Ok(())
+    }
+
+    fn load(&mut self, path: &Path) -> anyhow::Result<()> {
+        let bytes = output::read_input(path)?;
+        let value: serde_json::Value = serde_json::from_slice(&bytes)
+            .with_context(|| format!("{} is no saved conversation", path.display()))?;
+        let list = value["messages"].as_array().context("the saved conversation has no list of messages")?;
+        self.messages = Message::list_from_json(list)?;
+        let state = state_file(path);
+        let restored = if state.exists() {
+            self.engine.with_context(move |context| context.restore(&state))?
+        } else {
+            Ok(0)
+        };
+        match restored {
+            Ok(n) => eprintln!("loaded {} messages, {n} computed tokens", self.messages.len()),
+            // The messages are enough: the state is only time saved.
+            Err(e) => eprintln!("loaded {} messages; their state is computed anew: {e}", self.messages.len()),
+        }
+        Ok(())
+    }
+
+    fn stats(&self) -> anyhow::Result<()> {
+        let memory = self.engine.memory()?;
+        let last = self.last.as_ref().map_or("no answer yet".to_owned(), common::summary);
+        let used = self.tokens(false).map(|t| t.len()).unwrap_or(0);
+        output::println(&format!(
+            "{last}\n{used} of {} tokens of context; memory: weights {}, cache {}, work {}",
+            self.engine.limits().context,
+            output::size(memory.weights),
+            output::size(memory.caches),
+            output::size(memory.scratch)
+        ))
+    }
+}
+
+/// The computed state of a conversation lies beside its messages.
+fn state_file(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".state");
+    PathBuf::from(name)
+}

@@ -1,0 +1,186 @@
+//! `wootz perplexity`
+
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::json;
+use wootz::perplexity::{Divergence, Perplexity, each_prediction, log_softmax, nll};
+
+use crate::args::PerplexityArgs;
+use crate::output::Unit;
+use crate::{common, output};
+
+/// First bytes of a file of predictions.
+const MAGIC: &[u8; 8] = b"wootzlp1";
+
+pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
+    let text = output::read_input(&args.text)?;
+    let model = common::open_model(&args.model)?;
+    let mut tokens = model.tokenize(&text);
+    if let Some(chunks) = args.chunks {
+        tokens.truncate(chunks.saturating_mul(args.chunk));
+    }
+    let vocab = model.arch().hparams().vocab;
+    let mut saved = args.compare.as_deref().map(|p| Saved::open(p, vocab, &tokens)).transpose()?;
+    let mut save = args.save.as_deref().map(|p| Save::create(p, vocab, &tokens)).transpose()?;
+    let mut device = args.device.clone();
+    device.ctx = Some(device.ctx.unwrap_or(args.chunk).max(args.chunk));
+    let mut context = common::open_context(model, &device)?;
+
+    let (mut perplexity, mut divergence) = (Perplexity::default(), Divergence::default());
+    let mut failure = None;
+    let bar = output::progress("perplexity", (tokens.len() / args.chunk.max(1)) as u64, Unit::Tokens);
+    each_prediction(&mut context, &tokens, args.chunk, |chunk, token, logits| {
+        bar.set_position(chunk as u64);
+        perplexity.add(nll(logits, token));
+        let mut others = || -> anyhow::Result<()> {
+            if let Some(save) = &mut save {
+                save.row(&log_softmax(logits))?;
+            }
+            if let Some(saved) = &mut saved {
+                divergence.add(saved.row()?, logits);
+            }
+            Ok(())
+        };
+        if failure.is_none() {
+            failure = others().err();
+        }
+    })?;
+    output::clear_progress();
+    if let Some(e) = failure {
+        return Err(e);
+    }
+    if let Some(save) = save {
+        save.finish()?;
+    }
+    let error = perplexity.error();
+    if args.json {
+        let mut object = json!({
+            "perplexity": perplexity.value(), "error": error, "tokens": perplexity.count, "chunk": args.chunk,
+        });
+        if args.compare.is_some() {
+            object["kl_mean"] = divergence.mean().into();
+            object["kl_max"] = divergence.max.into();
+            object["same_top"] = (divergence.same_top as f64 / divergence.count as f64).into();
+        }
+        return output::println(&object.to_string());
+    }
+    let error = error.map(|e| format!(" ± {e:.4}")).unwrap_or_default();
+    output::println(&format!(
+        "perplexity {:.4}{error} over {} tokens",
+        perplexity.value(),
+        perplexity.count
+    ))?;
+    if args.compare.is_some() {
+        output::println(&format!(
+            "Kullback-Leibler divergence mean {:.6}, largest {:.4}; same most likely token {:.2} %",
+            divergence.mean(),
+            divergence.max,
+            100.0 * divergence.same_top as f64 / divergence.count as f64
+        ))?;
+    }
+    Ok(())
+}
+
+/// Predictions on their way to a file, which has its name only once it is whole.
+struct Save<'a> {
+    path: &'a Path,
+    part: std::path::PathBuf,
+    out: BufWriter<File>,
+}
+
+impl<'a> Save<'a> {
+    fn create(path: &'a Path, vocab: u32, tokens: &[u32]) -> anyhow::Result<Save<'a>> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".part");
+        let part = std::path::PathBuf::from(name);
+        let file = File::create(&part).with_context(|| format!("cannot write {}", part.display()))?;
+        let mut save = Save { path, part, out: BufWriter::new(file) };
+        save.write(MAGIC)?;
+        save.write(&vocab.to_le_bytes())?;
+        save.write(&(tokens.len() as u32).to_le_bytes())?;
+        for token in tokens {
+            save.write(&token.to_le_bytes())?;
+        }
+        Ok(save)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.out.write_all(bytes).with_context(|| format!("cannot write {}", self.part.display()))
+    }
+
+    fn row(&mut self, logprobs: &[f32]) -> anyhow::Result<()> {
+        for p in logprobs {
+            self.write(&p.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> anyhow::Result<()> {
+        let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
+        written
+            .and_then(|()| std::fs::rename(&self.part, self.path))
+            .with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl Drop for Save<'_> {
+    fn drop(&mut self) {
+        // After `finish` there is nothing of this name; after a failure the part is worth nothing.
+        let _ = std::fs::remove_file(&self.part);
+    }
+}
+
+/// Predictions saved before.
+struct Saved<'a> {
+    path: &'a Path,
+    file: BufReader<File>,
+    row: Vec<f32>,
+}
+
+impl<'a> Saved<'a> {
+    fn open(path: &'a Path, vocab: u32, tokens: &[u32]) -> anyhow::Result<Saved<'a>> {
+        let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let mut saved = Saved { path, file: BufReader::new(file), row: vec![0.0; vocab as usize] };
+        let mut magic = [0; 8];
+        saved.read(&mut magic)?;
+        ensure!(
+            magic == *MAGIC,
+            "{} holds no predictions saved by `wootz perplexity --save`",
+            path.display()
+        );
+        let mut number = || -> anyhow::Result<u32> {
+            let mut bytes = [0; 4];
+            saved.read(&mut bytes)?;
+            Ok(u32::from_le_bytes(bytes))
+        };
+        let (found_vocab, found_tokens) = (number()?, number()?);
+        if found_vocab != vocab {
+            bail!("{} was saved with a vocabulary of {found_vocab}, this model has {vocab}", path.display());
+        }
+        let same = found_tokens as usize == tokens.len()
+            && tokens
+                .iter()
+                .map(|t| number().map(|n| n == *t))
+                .collect::<anyhow::Result<Vec<_>>>()?
+                .iter()
+                .all(|s| *s);
+        ensure!(same, "{} was saved from another text or with other --chunks", path.display());
+        Ok(saved)
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> anyhow::Result<()> {
+        self.file.read_exact(bytes).with_context(|| format!("cannot read {}", self.path.display()))
+    }
+
+    fn row(&mut self) -> anyhow::Result<&[f32]> {
+        let mut bytes = vec![0; 4 * self.row.len()];
+        self.read(&mut bytes)?;
+        for (value, b) in self.row.iter_mut().zip(bytes.chunks_exact(4)) {
+            *value = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+        }
+        Ok(&self.row)
+    }
+}

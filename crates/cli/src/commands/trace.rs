@@ -1,0 +1,96 @@
+//! `wootz trace`
+
+use std::collections::BTreeMap;
+
+use anyhow::Context as _;
+use serde_json::json;
+use wootz::measure::{TracedStep, trace};
+
+use crate::args::TraceArgs;
+use crate::{common, output};
+
+pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
+    anyhow::ensure!(args.prompt > 0, "-p takes at least one token");
+    let model = common::open_model(&args.model)?;
+    let mut device = args.device.clone();
+    let positions = args.prompt + args.predict;
+    device.ctx = Some(device.ctx.unwrap_or(positions).max(positions));
+    let mut context = common::open_context(model, &device)?;
+    let traced = trace(&mut context, args.prompt, args.predict)?;
+    if let Some(path) = &args.output {
+        std::fs::write(path, chrome(&traced.steps).to_string())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let limits = traced.limits;
+    let mut text = format!(
+        "limits measured here: read {:.1} GB/s, int8 products {:.0} Gop/s\n",
+        limits.bytes_per_second / 1e9,
+        limits.ops_per_second / 1e9
+    );
+    for (phase, title) in [(true, "prompt"), (false, "generation")] {
+        let steps: Vec<&TracedStep> = traced.steps.iter().filter(|s| s.prompt == phase).collect();
+        if !steps.is_empty() {
+            text.push_str(&table(title, &steps, limits));
+        }
+    }
+    output::print(&text)
+}
+
+/// Sums of the steps with the same kernel and label.
+#[derive(Default)]
+struct Sum {
+    count: usize,
+    seconds: f64,
+    bytes: f64,
+    ops: f64,
+}
+
+fn table(title: &str, steps: &[&TracedStep], limits: wootz::measure::Limits) -> String {
+    let mut sums: BTreeMap<(&str, &str), Sum> = BTreeMap::new();
+    for step in steps {
+        let sum = sums.entry((step.kernel.as_str(), step.label.as_str())).or_default();
+        sum.count += 1;
+        sum.seconds += step.duration;
+        sum.bytes += step.bytes as f64;
+        sum.ops += step.ops as f64;
+    }
+    let total: f64 = sums.values().map(|s| s.seconds).sum();
+    let mut rows: Vec<_> = sums.into_iter().collect();
+    rows.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds));
+    let mut text = format!("\n{title}: {} steps in {:.2} ms\n", steps.len(), total * 1e3);
+    text.push_str("   time    share  count    GB/s   Gop/s  of limit  kernel and nodes\n");
+    for ((kernel, label), s) in rows {
+        let (read, ops) = (s.bytes / s.seconds, s.ops / s.seconds);
+        let share = (read / limits.bytes_per_second).max(ops / limits.ops_per_second);
+        text.push_str(&format!(
+            "{:>7.2} ms {:>5.1} % {:>6} {:>7.2} {:>7.1} {:>7.1} %  {kernel} {label}\n",
+            s.seconds * 1e3,
+            100.0 * s.seconds / total,
+            s.count,
+            read / 1e9,
+            ops / 1e9,
+            100.0 * share,
+        ));
+    }
+    text
+}
+
+/// The event list of chrome://tracing and Perfetto; times in microseconds.
+fn chrome(steps: &[TracedStep]) -> serde_json::Value {
+    let events: Vec<_> = steps
+        .iter()
+        .map(|s| {
+            json!({
+                "name": format!("{} {}", s.kernel, s.label),
+                "cat": if s.prompt { "prompt" } else { "generation" },
+                "ph": "X",
+                "ts": s.start * 1e6,
+                "dur": s.duration * 1e6,
+                "pid": 1,
+                "tid": 1,
+                "args": { "layer": s.layer, "bytes": s.bytes, "ops": s.ops },
+            })
+        })
+        .collect();
+    json!({ "traceEvents": events, "displayTimeUnit": "ms" })
+}

@@ -1,0 +1,127 @@
+//! Standard output, progress bars and units.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// The bar on the screen, so that an error can take it away first.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// What a bar counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Bytes,
+    Tokens,
+}
+
+/// A progress bar on standard error; silent where that is no terminal.
+pub(crate) fn progress(label: &str, total: u64, unit: Unit) -> ProgressBar {
+    let counts = match unit {
+        Unit::Bytes => "{bytes}/{total_bytes} {bytes_per_sec}",
+        Unit::Tokens => "{pos}/{len} tokens {per_sec}",
+    };
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template(&format!("{{msg}} {{wide_bar}} {counts} {{eta}}"));
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_message(label.to_owned());
+    if let Ok(mut current) = BAR.lock() {
+        *current = Some(bar.clone());
+    }
+    bar
+}
+
+/// Takes the bar off the screen.
+pub(crate) fn clear_progress() {
+    if let Some(bar) = BAR.lock().ok().and_then(|mut bar| bar.take()) {
+        bar.finish_and_clear();
+    }
+}
+
+/// Writes to standard output at once.
+///
+/// # Errors
+/// Standard output is closed or full.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+}
+
+/// Writes a line to standard output.
+///
+/// # Errors
+/// Standard output is closed or full.
+pub(crate) fn println(text: &str) -> anyhow::Result<()> {
+    print(&format!("{text}\n"))
+}
+
+/// Whether a person reads standard error.
+pub(crate) fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// A size for people.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A time for people.
+pub(crate) fn seconds(time: Duration) -> String {
+    let s = time.as_secs_f64();
+    if s < 1.0 { format!("{:.0} ms", s * 1e3) } else { format!("{s:.2} s") }
+}
+
+/// Whole text of standard input or a file; `-` is standard input.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read_input(path: &std::path::Path) -> anyhow::Result<Vec<u8>> {
+    if path.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut io::stdin().lock(), &mut bytes).context("cannot read standard input")?;
+        return Ok(bytes);
+    }
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Text of an argument, or of standard input where it is missing or `-`.
+///
+/// # Errors
+/// Standard input cannot be read, or is not UTF-8.
+pub(crate) fn text_argument(argument: Option<&str>) -> anyhow::Result<String> {
+    match argument {
+        Some(text) if text != "-" => Ok(text.to_owned()),
+        _ => {
+            if io::stdin().is_terminal() {
+                eprintln!("(reading the text from standard input; end with Ctrl-D)");
+            }
+            let bytes = read_input(std::path::Path::new("-"))?;
+            String::from_utf8(bytes).map_err(|e| {
+                let at = e.utf8_error().valid_up_to();
+                anyhow::anyhow!("standard input is not UTF-8: byte {at} is 0x{:02x}", e.as_bytes()[at])
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_read_well() {
+        assert_eq!(size(17), "17 B");
+        assert_eq!(size(98_362_432), "93.8 MiB");
+        assert_eq!(seconds(Duration::from_millis(42)), "42 ms");
+        assert_eq!(seconds(Duration::from_millis(1500)), "1.50 s");
+    }
+}

@@ -1,0 +1,277 @@
+//! Runs plans on the processor.
+
+mod arena;
+mod program;
+mod rows;
+mod run;
+mod select;
+mod weights;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use wootz_graph::{
+    Backend, CacheLayout, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, Graph, LoadRequest,
+    MemoryUse, NodeId, Plan, ProgramId, RunError, Selection, StepInputs, StepOutput, StepTime, Ticket,
+    WeightTable,
+};
+
+use crate::attention::AttentionScratch;
+use crate::kv::KvCache;
+use crate::pool::{Pool, default_workers};
+use crate::{CpuError, Isa, limits};
+use arena::Arena;
+use program::{Place, Program};
+use rows::ActivationPool;
+use run::{AttentionSlot, RopeSlot, Scratch};
+use weights::Weights;
+
+/// Settings of the CPU backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Threads, the caller's included; `None` for one a core.
+    pub threads: Option<usize>,
+    /// Instruction set; `None` for the best that the processor has.
+    pub isa: Option<Isa>,
+}
+
+/// The processor as a backend with one device.
+#[derive(Clone, Debug, Default)]
+pub struct CpuBackend {
+    options: CpuOptions,
+}
+
+impl CpuBackend {
+    /// A backend with these settings.
+    pub fn new(options: CpuOptions) -> CpuBackend {
+        CpuBackend { options }
+    }
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn select(&self, graph: &Graph, _weights: &WeightTable, at: NodeId) -> Option<Selection> {
+        select::select(graph, at)
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceInfo>, RunError> {
+        Ok(vec![info(self.options)])
+    }
+
+    fn open(&self, index: usize) -> Result<Arc<dyn Device>, RunError> {
+        if index != 0 {
+            return Err(RunError::Plan(format!("there is one cpu device, not number {index}")));
+        }
+        let isa = Isa::select(self.options.isa).map_err(failed)?;
+        let pool = Pool::new(self.options.threads.unwrap_or_else(default_workers)).map_err(|e| {
+            RunError::Device { device: "cpu".into(), reason: format!("cannot start threads: {e}") }
+        })?;
+        Ok(Arc::new(CpuDevice { options: self.options, isa, pool: Arc::new(pool) }))
+    }
+}
+
+fn info(options: CpuOptions) -> DeviceInfo {
+    let memory = crate::host::memory();
+    let mut features: Vec<String> =
+        Isa::ALL.iter().filter(|isa| isa.is_available()).map(|isa| isa.name().to_owned()).collect();
+    features.push(format!("{} threads", options.threads.unwrap_or_else(default_workers)));
+    DeviceInfo {
+        id: "cpu".into(),
+        name: crate::host::processor_name(),
+        kind: DeviceKind::Cpu,
+        memory_total: memory.map(|m| m.total),
+        memory_free: memory.map(|m| m.available),
+        features,
+    }
+}
+
+/// An error of a kernel, as one of the device: shapes are checked when plans are made, so it is a mistake of ours.
+fn failed(error: CpuError) -> RunError {
+    match error {
+        CpuError::OutOfMemory { bytes } => RunError::OutOfMemory {
+            device: "cpu".into(),
+            what: "a buffer".into(),
+            needed: bytes as u64,
+            available: crate::host::memory().map(|m| m.available),
+        },
+        e => RunError::Device { device: "cpu".into(), reason: e.to_string() },
+    }
+}
+
+struct CpuDevice {
+    options: CpuOptions,
+    isa: Isa,
+    pool: Arc<Pool>,
+}
+
+impl Device for CpuDevice {
+    fn info(&self) -> DeviceInfo {
+        info(self.options)
+    }
+
+    fn limits(&self) -> Result<DeviceLimits, RunError> {
+        let bytes_per_second = limits::read_bandwidth(&self.pool).map_err(failed)?;
+        // Without an instruction of its own, the peak of the plain code is not known: no share is claimed.
+        let ops_per_second = limits::int8_peak(&self.pool, self.isa, false).unwrap_or(f64::INFINITY);
+        Ok(DeviceLimits { bytes_per_second, ops_per_second })
+    }
+
+    fn load(
+        &self,
+        request: LoadRequest<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Box<dyn Executor>, RunError> {
+        let LoadRequest { weights, source, caches, graph } = request;
+        let weights = Weights::load(weights, source, graph, &self.pool, progress)?;
+        let caches_made = caches
+            .caches
+            .iter()
+            .map(|spec| {
+                let blocks = caches.groups[spec.group as usize].blocks as usize;
+                KvCache::new(spec, caches.k_type, caches.v_type, blocks).map_err(|e| match failed(e) {
+                    RunError::OutOfMemory { device, needed, available, .. } => RunError::OutOfMemory {
+                        device,
+                        what: format!("the cache of layer {}", spec.layer),
+                        needed,
+                        available,
+                    },
+                    e => e,
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        let scratch = (0..self.pool.workers()).map(|_| Mutex::default()).collect();
+        Ok(Box::new(CpuExecutor {
+            isa: self.isa,
+            pool: self.pool.clone(),
+            weights,
+            layout: caches,
+            caches: caches_made,
+            programs: Vec::new(),
+            arena: Arena::new().map_err(failed)?,
+            activations: HashMap::new(),
+            ropes: Vec::new(),
+            attentions: Vec::new(),
+            attention_scratch: AttentionScratch::new().map_err(failed)?,
+            scratch,
+            submitted: 0,
+            finished: None,
+            trace: None,
+        }))
+    }
+}
+
+/// Step times, and when tracing began.
+struct Trace {
+    start: Instant,
+    times: Vec<StepTime>,
+}
+
+/// One model on the processor.
+struct CpuExecutor {
+    isa: Isa,
+    pool: Arc<Pool>,
+    weights: Weights,
+    layout: CacheLayout,
+    caches: Vec<KvCache>,
+    programs: Vec<Program>,
+    arena: Arena,
+    /// Quantised rows, by form and columns, with room for the largest step.
+    activations: ActivationPool,
+    ropes: Vec<RopeSlot>,
+    /// Tiles of the step that runs.
+    attentions: Vec<AttentionSlot>,
+    attention_scratch: AttentionScratch,
+    /// Buffers of each worker.
+    scratch: Vec<Mutex<Scratch>>,
+    submitted: u64,
+    /// The last step, its output and the rows of it.
+    finished: Option<(Ticket, Option<(Place, usize)>)>,
+    trace: Option<Trace>,
+}
+
+impl Executor for CpuExecutor {
+    fn memory(&self) -> MemoryUse {
+        MemoryUse {
+            weights: self.weights.bytes(),
+            caches: self.caches.iter().map(|c| c.bytes() as u64).sum(),
+            scratch: (self.arena.bytes() + self.attention_scratch.bytes()) as u64,
+        }
+    }
+
+    fn compile(&mut self, plan: Plan) -> Result<ProgramId, RunError> {
+        if plan.backend != "cpu" {
+            return Err(RunError::Plan(format!("it was made for {}", plan.backend)));
+        }
+        self.arena.reserve(plan.arena_bytes).map_err(failed)?;
+        let program = Program::new(plan, &mut self.weights)?;
+        self.prepare(&program)?;
+        self.programs.push(program);
+        Ok(ProgramId(self.programs.len() as u32 - 1))
+    }
+
+    fn submit(&mut self, program: ProgramId, inputs: &StepInputs<'_>) -> Result<Ticket, RunError> {
+        let output = self.run(program, inputs)?;
+        self.submitted += 1;
+        let ticket = Ticket(self.submitted);
+        self.finished = Some((ticket, output));
+        Ok(ticket)
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, RunError> {
+        match self.finished {
+            Some((last, output)) if last == ticket => Ok(match output {
+                Some((place, rows)) => {
+                    StepOutput { rows, cols: place.cols, data: self.arena.read(&place, rows) }
+                }
+                None => StepOutput { rows: 0, cols: 0, data: &[] },
+            }),
+            _ => Err(RunError::Input(format!("step {} is not the last one submitted", ticket.0))),
+        }
+    }
+
+    fn set_tracing(&mut self, on: bool) {
+        self.trace = on.then(|| Trace { start: Instant::now(), times: Vec::new() });
+    }
+
+    fn take_trace(&mut self) -> Vec<StepTime> {
+        self.trace.as_mut().map(|t| std::mem::take(&mut t.times)).unwrap_or_default()
+    }
+
+    fn copy_blocks(&mut self, group: u32, pairs: &[(u32, u32)]) -> Result<(), RunError> {
+        for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
+            for (from, to) in pairs {
+                cache.copy_block(*from, *to).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_block(&mut self, group: u32, block: u32, out: &mut Vec<u8>) -> Result<(), RunError> {
+        for (cache, _) in self.caches.iter().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
+            out.extend_from_slice(cache.block(block).map_err(failed)?);
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self, group: u32, block: u32, bytes: &[u8]) -> Result<(), RunError> {
+        let own = |caches: &[KvCache], layout: &CacheLayout| -> usize {
+            let sizes = caches.iter().zip(&layout.caches).filter(|(_, s)| s.group == group);
+            sizes.map(|(c, _)| c.block_bytes()).sum()
+        };
+        let expected = own(&self.caches, &self.layout);
+        if bytes.len() != expected {
+            return Err(RunError::Input(format!("a block has {expected} bytes, not {}", bytes.len())));
+        }
+        let mut rest = bytes;
+        for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
+            let (own, after) = rest.split_at(cache.block_bytes());
+            cache.write_block(block, own).map_err(failed)?;
+            rest = after;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! Runs the kernels of a program.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+use wootz_graph::op::{Attention, Input, Rope};
+use wootz_graph::{CacheSpec, ProgramId, RunError, StepInputs, StepTime};
+
+use super::arena::Counts;
+use super::program::{Kernel, Place, Program};
+use super::rows::{self, Host};
+use super::weights::Matrix;
+use super::{CpuExecutor, failed};
+use crate::attention::AttentionPlan;
+use crate::kv::KvSlots;
+use crate::pool::Chunks;
+use crate::rope::RopeTable;
+use crate::{Activations, elementwise, route};
+
+/// Elements of work on rows that are worth another thread: some microseconds.
+const WORTH_A_THREAD: usize = 16 << 10;
+
+/// Sines and cosines shared by all layers whose rotary embedding has the same attributes.
+pub(super) struct RopeSlot {
+    /// Attributes without the number of heads, on which the table does not depend.
+    rope: Rope,
+    table: RopeTable,
+}
+
+/// Buffers of one worker.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) at_hand: Vec<f32>,
+    pub(super) next: Vec<f32>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Calls `f` for each of `n` rows, on the pool where `cost` elements a row make it worth it.
+///
+/// The first error wins; rows after it may be left out.
+pub(super) fn each_row(
+    host: Host<'_>,
+    n: usize,
+    cost: usize,
+    f: impl Fn(usize, &mut Scratch) -> Result<(), RunError> + Sync,
+) -> Result<(), RunError> {
+    let chunks = Chunks::new(n, n.div_ceil(4 * host.pool.workers()));
+    let failure = Mutex::new(None);
+    let work = |index: usize| {
+        let mut own = host.scratch[index].lock().unwrap_or_else(|e| e.into_inner());
+        while let Some(rows) = chunks.take() {
+            for row in rows {
+                if let Err(e) = f(row, &mut own) {
+                    failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
+                    return;
+                }
+            }
+        }
+    };
+    if n < 2 || n.saturating_mul(cost) < WORTH_A_THREAD {
+        work(0);
+    } else {
+        host.pool.run(&|w| work(w.index));
+    }
+    failure.into_inner().unwrap_or_else(|e| e.into_inner()).map_or(Ok(()), Err)
+}
+
+impl CpuExecutor {
+    /// Makes buffers that a program's steps share.
+    pub(super) fn prepare(&mut self, program: &Program) -> Result<(), RunError> {
+        let tokens = program.plan.graph.key.tokens as usize;
+        for kernel in &program.kernels {
+            match kernel {
+                Kernel::Rows { products, .. } => {
+                    for product in products {
+                        self.reserve_activations(&product.matrix, tokens)?;
+                    }
+                }
+                // All rows may choose one expert, each of their slots at that.
+                Kernel::ExpertLinear { experts, used, .. } => {
+                    for matrix in experts {
+                        self.reserve_activations(matrix, tokens * used)?;
+                    }
+                }
+                Kernel::Rope { rope, factors, .. } if find_rope(&self.ropes, rope).is_none() => {
+                    let table = RopeTable::new(rope, factors.as_deref()).map_err(failed)?;
+                    self.ropes.push(RopeSlot { rope: *rope, table });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn reserve_activations(&mut self, matrix: &Matrix, tokens: usize) -> Result<(), RunError> {
+        let (form, cols) = (matrix.form(), matrix.cols());
+        let enough = self.activations.get_mut(&(form, cols)).is_some_and(|a| a.set_tokens(tokens).is_ok());
+        if !enough {
+            let made = Activations::new(self.isa, form, tokens, cols).map_err(failed)?;
+            self.activations.insert((form, cols), made);
+        }
+        Ok(())
+    }
+
+    /// Runs one step; the place and rows of its output.
+    pub(super) fn run(
+        &mut self,
+        program: ProgramId,
+        inputs: &StepInputs<'_>,
+    ) -> Result<Option<(Place, usize)>, RunError> {
+        let programs = std::mem::take(&mut self.programs);
+        let result = match programs.get(program.0 as usize) {
+            Some(p) => self.run_program(program, p, inputs),
+            None => Err(RunError::Plan(format!("there is no program {}", program.0))),
+        };
+        self.programs = programs;
+        result
+    }
+
+    fn run_program(
+        &mut self,
+        id: ProgramId,
+        program: &Program,
+        inputs: &StepInputs<'_>,
+    ) -> Result<Option<(Place, usize)>, RunError> {
+        let key = &program.plan.graph.key;
+        inputs.check(key)?;
+        let tokens = inputs.tokens.len();
+        let outputs = match key.outputs {
+            wootz_graph::Outputs::All => tokens,
+            _ => inputs.outputs.len(),
+        };
+        let counts = Counts { tokens, outputs };
+        let uses_rope = program.kernels.iter().any(|k| matches!(k, Kernel::Rope { .. }));
+        for slot in self.ropes.iter_mut().filter(|_| uses_rope) {
+            slot.table.set_positions(inputs.positions).map_err(failed)?;
+        }
+        // Layers whose attention has the same attributes share the step's tiles.
+        self.attentions.clear();
+        for kernel in &program.kernels {
+            let Kernel::Attention { attention, .. } = kernel else { continue };
+            let spec = &self.layout.caches[attention.cache.0 as usize];
+            if find_attention(&self.attentions, attention, spec).is_none() {
+                let plan = AttentionPlan::new(self.isa, attention, spec, inputs, self.pool.workers());
+                let slot =
+                    AttentionSlot { attention: *attention, spec: spec.clone(), plan: plan.map_err(failed)? };
+                self.attentions.push(slot);
+            }
+        }
+        for (input, place) in &program.inputs {
+            let from = match input {
+                Input::Tokens => inputs.tokens,
+                Input::Positions => inputs.positions,
+                Input::OutputRows => inputs.outputs,
+            };
+            // SAFETY: no other thread runs between steps.
+            unsafe { self.arena.view().i32_mut(place, 0, from.len()) }.copy_from_slice(from);
+        }
+        for (index, kernel) in program.kernels.iter().enumerate() {
+            let start = self.trace.as_ref().map(|_| Instant::now());
+            self.kernel(kernel, counts, inputs)?;
+            if let (Some(start), Some(trace)) = (start, &mut self.trace) {
+                trace.times.push(StepTime {
+                    program: id,
+                    step: index as u32,
+                    start: (start - trace.start).as_secs_f64(),
+                    duration: start.elapsed().as_secs_f64(),
+                });
+            }
+        }
+        Ok(program.output.map(|place| (place, counts.rows(&place))))
+    }
+
+    fn kernel(&mut self, kernel: &Kernel, counts: Counts, inputs: &StepInputs<'_>) -> Result<(), RunError> {
+        let view = self.arena.view();
+        let host = Host { isa: self.isa, pool: &self.pool, scratch: &self.scratch, view };
+        let isa = self.isa;
+        // SAFETY (of all accesses through `view` below): see `Host::view`.
+        match kernel {
+            Kernel::Embed { table, scale, ids, out } => {
+                // SAFETY: see above.
+                let ids = unsafe { view.i32(ids, 0, counts.tokens) };
+                rows::embed(host, &self.weights, *table, *scale, ids, out)
+            }
+            Kernel::Rows { source, chain, products } => {
+                let n = counts.rows(source);
+                rows::chain(host, source, chain, products, &mut self.activations, n)?;
+                rows::products(host, products, &self.activations, n)
+            }
+            Kernel::Rope { rope, x, out, .. } => {
+                let Some(table) = find_rope(&self.ropes, rope) else {
+                    return Err(RunError::Plan("a rotary embedding without its table".into()));
+                };
+                each_row(host, counts.tokens, x.cols, |row, _| {
+                    // SAFETY: see above.
+                    let to = unsafe { view.f32_mut(out, row, 1) };
+                    if x.start != out.start {
+                        // SAFETY: see above.
+                        to.copy_from_slice(unsafe { view.f32(x, row, 1) });
+                    }
+                    table.rotate(isa, row, rope.heads as usize, rope.head_dim as usize, to).map_err(failed)
+                })
+            }
+            Kernel::StoreKv { cache, k, v } => {
+                let index = cache.0 as usize;
+                let slots = KvSlots::new(inputs, self.layout.caches[index].group as usize).map_err(failed)?;
+                // SAFETY: see above.
+                let (k, v) = unsafe { (view.f32(k, 0, counts.tokens), view.f32(v, 0, counts.tokens)) };
+                self.caches[index].store(isa, &self.pool, &slots, k, v).map_err(failed)
+            }
+            Kernel::Attention { attention, sinks, q, out } => {
+                let index = attention.cache.0 as usize;
+                let spec = &self.layout.caches[index];
+                let plan = find_attention(&self.attentions, attention, spec);
+                let plan = plan.ok_or_else(|| RunError::Plan("an attention without its plan".into()))?;
+                // SAFETY: see above.
+                let (q, out) =
+                    unsafe { (view.f32(q, 0, counts.tokens), view.f32_mut(out, 0, counts.tokens)) };
+                let (cache, sinks) = (&self.caches[index], sinks.as_deref());
+                plan.run(&self.pool, cache, q, sinks, out, &mut self.attention_scratch).map_err(failed)
+            }
+            Kernel::Gather { x, indices, out } => {
+                // SAFETY: see above.
+                unsafe {
+                    let rows = view.i32(indices, 0, counts.outputs);
+                    let (from, to) = (view.f32(x, 0, counts.tokens), view.f32_mut(out, 0, counts.outputs));
+                    elementwise::gather(from, x.cols, rows, to).map_err(failed)
+                }
+            }
+            Kernel::Route { route, bias, scores, ids, weights } => {
+                let n = counts.rows(scores);
+                // SAFETY: see above.
+                unsafe {
+                    let (ids, weights) = (view.i32_mut(ids, 0, n), view.f32_mut(weights, 0, n));
+                    let from = view.f32(scores, 0, n);
+                    route::route(route, scores.cols, from, bias.as_deref(), ids, weights).map_err(failed)
+                }
+            }
+            Kernel::ExpertLinear { experts, used, x, ids, out } => {
+                let n = counts.rows(x);
+                // SAFETY: see above.
+                let ids = unsafe { view.i32(ids, 0, n) };
+                rows::experts(host, experts, *used, x, ids, out, &mut self.activations, n)
+            }
+            Kernel::Combine { used, y, weights, out } => {
+                let n = counts.rows(y);
+                each_row(host, n, y.cols, |row, _| {
+                    // SAFETY: see above.
+                    unsafe {
+                        let (y, w) = (view.f32(y, row, 1), view.f32(weights, row, 1));
+                        route::combine(isa, out.cols, *used, y, w, view.f32_mut(out, row, 1)).map_err(failed)
+                    }
+                })
+            }
+        }
+    }
+}
+
+/// The tiles of a step's attention, for all layers with the same attributes.
+pub(super) struct AttentionSlot {
+    attention: Attention,
+    spec: CacheSpec,
+    plan: AttentionPlan,
+}
+
+fn find_attention<'a>(
+    slots: &'a [AttentionSlot],
+    attention: &Attention,
+    spec: &CacheSpec,
+) -> Option<&'a AttentionPlan> {
+    let same = |slot: &&AttentionSlot| {
+        Attention { cache: attention.cache, ..slot.attention } == *attention
+            && CacheSpec { layer: spec.layer, ..slot.spec.clone() } == *spec
+    };
+    slots.iter().find(same).map(|slot| &slot.plan)
+}
+
+fn find_rope<'a>(ropes: &'a [RopeSlot], rope: &Rope) -> Option<&'a RopeTable> {
+    let same = |slot: &&RopeSlot| Rope { heads: rope.heads, ..slot.rope } == *rope;
+    ropes.iter().find(same).map(|slot| &slot.table)
+}

@@ -1,0 +1,225 @@
+//! Weights in memory: matrices repacked for products, vectors as f32.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use wootz_graph::op::Op;
+use wootz_graph::{Graph, RunError, WeightId, WeightInfo, WeightSource, WeightTable};
+
+use crate::pool::{Chunks, Pool};
+use crate::{CpuError, PackedMatrix};
+
+/// A matrix in the kernels' order.
+pub(super) type Matrix = PackedMatrix;
+
+/// Bytes read from the file and packed at a time by one thread.
+const PIECE: usize = 1 << 20;
+
+/// Rows of a weight that are multiplied as one matrix.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Part {
+    weight: WeightId,
+    first: u64,
+    rows: u64,
+}
+
+/// All weights of a model.
+pub(super) struct Weights {
+    table: Arc<WeightTable>,
+    source: Arc<dyn WeightSource>,
+    products: HashMap<Part, Arc<Matrix>>,
+    vectors: HashMap<WeightId, Arc<[f32]>>,
+}
+
+impl Weights {
+    /// Loads the weights that a graph uses; `progress` is told the bytes done.
+    ///
+    /// A table that is only looked up stays in the file, read row by row: the system caches what is used of it.
+    pub(super) fn load(
+        table: Arc<WeightTable>,
+        source: Arc<dyn WeightSource>,
+        graph: &Graph,
+        pool: &Pool,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Weights, RunError> {
+        let mut weights = Weights { table, source, products: HashMap::new(), vectors: HashMap::new() };
+        let mut done = 0;
+        for node in &graph.nodes {
+            let parts = match &node.op {
+                Op::Linear(l) => {
+                    vec![Part { weight: l.weight, first: u64::from(l.first), rows: u64::from(l.rows) }]
+                }
+                Op::ExpertLinear { weight, .. } => weights.expert_parts(*weight),
+                _ => Vec::new(),
+            };
+            for part in parts {
+                done += weights.pack(part, Some(pool))?;
+                progress(done);
+            }
+        }
+        Ok(weights)
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn bytes(&self) -> u64 {
+        let products: usize = self.products.values().map(|m| m.bytes()).sum();
+        let vectors: usize = self.vectors.values().map(|v| 4 * v.len()).sum();
+        (products + vectors) as u64
+    }
+
+    /// Rows of a weight as a matrix.
+    pub(super) fn product(
+        &mut self,
+        weight: WeightId,
+        first: u32,
+        rows: u32,
+    ) -> Result<Arc<Matrix>, RunError> {
+        let part = Part { weight, first: u64::from(first), rows: u64::from(rows) };
+        self.pack(part, None)?;
+        Ok(self.products[&part].clone())
+    }
+
+    /// The matrices of all experts of a weight.
+    pub(super) fn experts(&mut self, weight: WeightId) -> Result<Vec<Arc<Matrix>>, RunError> {
+        let parts = self.expert_parts(weight);
+        parts
+            .into_iter()
+            .map(|part| {
+                self.pack(part, None)?;
+                Ok(self.products[&part].clone())
+            })
+            .collect()
+    }
+
+    fn expert_parts(&self, weight: WeightId) -> Vec<Part> {
+        let info = self.table.info(weight);
+        let experts = u64::from(info.experts.max(1));
+        let rows = info.rows / experts;
+        (0..experts).map(|e| Part { weight, first: e * rows, rows }).collect()
+    }
+
+    /// A vector, if there is one.
+    pub(super) fn opt_vector(&mut self, weight: Option<WeightId>) -> Result<Option<Arc<[f32]>>, RunError> {
+        let Some(weight) = weight else { return Ok(None) };
+        if let Some(vector) = self.vectors.get(&weight) {
+            return Ok(Some(vector.clone()));
+        }
+        let info = self.table.info(weight).clone();
+        let mut out = vec![0.0; (info.rows * info.cols) as usize];
+        let mut bytes = vec![0; info.bytes() as usize];
+        read(&*self.source, weight, &info, 0, &mut bytes)?;
+        decode(&info, &bytes, &mut out)?;
+        let vector: Arc<[f32]> = out.into();
+        self.vectors.insert(weight, vector.clone());
+        Ok(Some(vector))
+    }
+
+    /// Some elements of a vector, if there is one.
+    pub(super) fn part_of_vector(
+        &mut self,
+        weight: Option<WeightId>,
+        first: u32,
+        rows: u32,
+    ) -> Result<Option<Arc<[f32]>>, RunError> {
+        let vector = self.opt_vector(weight)?;
+        Ok(vector.map(|v| match (first as usize, rows as usize) {
+            (0, n) if n == v.len() => v,
+            (first, n) => v[first..first + n].into(),
+        }))
+    }
+
+    /// Decodes one row of a weight, from its repacked form where it has one.
+    pub(super) fn row(
+        &self,
+        weight: WeightId,
+        row: u64,
+        scratch: &mut Vec<u8>,
+        out: &mut [f32],
+    ) -> Result<(), RunError> {
+        let info = self.table.info(weight);
+        if row >= info.rows {
+            return Err(RunError::Input(format!("row {row} of {}, which has {}", info.name, info.rows)));
+        }
+        scratch.resize(info.row_bytes(), 0);
+        let whole = Part { weight, first: 0, rows: info.rows };
+        match self.products.get(&whole) {
+            Some(matrix) => matrix.unpack_row(row as usize, scratch).map_err(|e| out_of_memory(info, &e))?,
+            None => read(&*self.source, weight, info, row * scratch.len() as u64, scratch)?,
+        }
+        decode(info, scratch, out)
+    }
+
+    /// Reads and packs a part, unless it is there; returns its bytes.
+    fn pack(&mut self, part: Part, pool: Option<&Pool>) -> Result<u64, RunError> {
+        if self.products.contains_key(&part) {
+            return Ok(0);
+        }
+        let info = self.table.info(part.weight);
+        let matrix = PackedMatrix::zeroed(info.ty, part.rows as usize, info.cols as usize);
+        let mut matrix = matrix.map_err(|e| out_of_memory(info, &e))?;
+        let row_bytes = matrix.row_bytes();
+        let groups = (PIECE / (16 * row_bytes).max(1)).max(1);
+        let pieces: Vec<_> = matrix.groups_mut(groups).map(Mutex::new).collect();
+        let chunks = Chunks::new(pieces.len(), 1);
+        let failure = Mutex::new(None);
+        let work = || {
+            let mut bytes = Vec::new();
+            while let Some(range) = chunks.take() {
+                for piece in &pieces[range] {
+                    let mut piece = piece.lock().unwrap_or_else(|e| e.into_inner());
+                    bytes.resize(piece.source_bytes(), 0);
+                    let offset = (part.first + piece.rows().start as u64) * row_bytes as u64;
+                    let packed = read(&*self.source, part.weight, info, offset, &mut bytes)
+                        .and_then(|()| piece.pack(&bytes).map_err(|e| out_of_memory(info, &e)));
+                    if let Err(e) = packed {
+                        failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
+                        return;
+                    }
+                }
+            }
+        };
+        match pool {
+            Some(pool) => pool.run(&|_| work()),
+            None => work(),
+        }
+        drop(pieces);
+        if let Some(e) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            return Err(e);
+        }
+        let bytes = matrix.bytes() as u64;
+        self.products.insert(part, Arc::new(matrix));
+        Ok(bytes)
+    }
+}
+
+fn read(
+    source: &dyn WeightSource,
+    weight: WeightId,
+    info: &WeightInfo,
+    offset: u64,
+    bytes: &mut [u8],
+) -> Result<(), RunError> {
+    source
+        .read(weight, offset, bytes)
+        .map_err(|source| RunError::ReadWeight { name: info.name.clone(), source })
+}
+
+fn decode(info: &WeightInfo, bytes: &[u8], out: &mut [f32]) -> Result<(), RunError> {
+    info.ty.decode(bytes, out).map_err(|e| RunError::ReadWeight {
+        name: info.name.clone(),
+        source: std::io::Error::new(std::io::ErrorKind::InvalidData, e),
+    })
+}
+
+/// An error of this crate, as that of loading a weight.
+fn out_of_memory(info: &WeightInfo, error: &CpuError) -> RunError {
+    match error {
+        CpuError::OutOfMemory { bytes } => RunError::OutOfMemory {
+            device: "cpu".into(),
+            what: format!("tensor {}", info.name),
+            needed: *bytes as u64,
+            available: None,
+        },
+        e => RunError::Plan(format!("tensor {}: {e}", info.name)),
+    }
+}

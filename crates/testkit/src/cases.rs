@@ -1,0 +1,476 @@
+//! Operation cases: small graphs around one operation, with random weights and inputs.
+//!
+//! Values enter a case as rows of an F32 embedding, so that a case needs no operation of its own.
+
+use wootz_graph::op::{Activation, Attention, Gating, Norm, NormKind, Rope, RopeStyle, Route, Yarn};
+use wootz_graph::{BLOCK_TOKENS, CacheId, CacheSpec, GraphBuilder, KvType, Output, ValueId};
+use wootz_quant::WeightType;
+
+use crate::memory::MemoryWeights;
+use crate::rng::Rng;
+
+/// A graph, its weights, and steps to run.
+pub struct Case {
+    /// What it tries.
+    pub name: String,
+    /// Largest error against the interpreter, see [`nmse`](crate::nmse).
+    pub limit: f64,
+    /// Type of cached keys and values.
+    pub kv_type: KvType,
+    pub(crate) weights: MemoryWeights,
+    pub(crate) caches: Vec<CacheSpec>,
+    pub(crate) steps: Vec<CaseStep>,
+    pub(crate) build: Box<dyn Fn(&mut GraphBuilder<'_>)>,
+}
+
+/// One step of a case.
+pub(crate) struct CaseStep {
+    pub(crate) tokens: Vec<i32>,
+    pub(crate) positions: Vec<i32>,
+    pub(crate) sequences: Vec<u32>,
+    /// Rows returned; `None` for all.
+    pub(crate) outputs: Option<Vec<i32>>,
+}
+
+impl Case {
+    pub(crate) fn sequences(&self) -> usize {
+        self.steps.iter().flat_map(|s| &s.sequences).map(|s| *s as usize + 1).max().unwrap_or(1)
+    }
+
+    pub(crate) fn blocks_per_sequence(&self) -> usize {
+        let last = self.steps.iter().flat_map(|s| &s.positions).max().copied().unwrap_or(0);
+        last as usize / BLOCK_TOKENS + 1
+    }
+}
+
+/// Rows of the embeddings that cases take their values from.
+const TABLE: usize = 24;
+
+/// Error of products with activations of 8 bits.
+const QUANTISED: f64 = 5e-4;
+/// Error of f32 arithmetic.
+const FLOAT: f64 = 1e-9;
+/// Error of f32 attention with f16 caches: the interpreter rounds keys and values alike.
+const ATTENTION: f64 = 1e-8;
+
+/// All cases.
+pub fn all() -> Vec<Case> {
+    let mut cases = Vec::new();
+    cases.extend(linears());
+    cases.extend(embeds());
+    cases.extend(norms());
+    cases.extend(ropes());
+    cases.extend(attentions());
+    cases.extend(elementwise());
+    cases.extend(experts());
+    cases
+}
+
+/// A case of one step over `tokens` tokens with values of the given widths.
+fn simple(
+    name: String,
+    limit: f64,
+    tokens: usize,
+    widths: &[usize],
+    add: impl FnOnce(&mut MemoryWeights, &mut Rng),
+    build: impl Fn(&mut GraphBuilder<'_>, &[ValueId]) -> ValueId + 'static,
+) -> Case {
+    let mut rng = Rng::new(name.len() as u64 * 31 + tokens as u64);
+    let mut weights = MemoryWeights::default();
+    for (i, cols) in widths.iter().enumerate() {
+        weights.random(&mut rng, &format!("in{i}"), WeightType::F32, TABLE, *cols, 1.0);
+    }
+    add(&mut weights, &mut rng);
+    let inputs = widths.len();
+    Case {
+        name,
+        limit,
+        kv_type: KvType::F32,
+        weights,
+        caches: Vec::new(),
+        steps: vec![CaseStep {
+            tokens: (0..tokens).map(|t| (t * 7 % TABLE) as i32).collect(),
+            positions: (0..tokens as i32).collect(),
+            sequences: vec![0; tokens],
+            outputs: None,
+        }],
+        build: Box::new(move |b| {
+            let ins = inputs_of(b, inputs);
+            let out = build(b, &ins);
+            b.output(Output::Hidden, out);
+        }),
+    }
+}
+
+fn inputs_of(b: &mut GraphBuilder<'_>, n: usize) -> Vec<ValueId> {
+    (0..n)
+        .map(|i| {
+            let table = b.weight(&format!("in{i}"));
+            b.embed(table, 1.0)
+        })
+        .collect()
+}
+
+/// Whether a type can be a matrix of a model.
+fn is_matrix(ty: WeightType) -> bool {
+    use WeightType::*;
+    !matches!(ty, I8 | I16 | I32 | I64 | F64 | Q8_1 | Q8_K)
+}
+
+fn linears() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for ty in WeightType::ALL.iter().copied().filter(|t| is_matrix(*t)) {
+        let float = matches!(ty, WeightType::F32 | WeightType::F16 | WeightType::BF16);
+        let limit = if float { 1e-6 } else { QUANTISED };
+        // Rows that fill no whole group of a kernel; one token, a few, and more than a tile.
+        for (rows, cols) in [(40, 512), (7, 256), (129, 768)] {
+            for tokens in [1, 3, 21] {
+                let name = format!("linear {ty} {rows}x{cols}, {tokens} tokens");
+                let bias = rows == 40;
+                cases.push(simple(
+                    name,
+                    limit,
+                    tokens,
+                    &[cols],
+                    |w, rng| {
+                        w.random(rng, "w", ty, rows, cols, 0.1);
+                        if bias {
+                            w.random(rng, "b", WeightType::F32, 1, rows, 1.0);
+                        }
+                    },
+                    move |b, ins| {
+                        let (w, bias) = (b.weight("w"), b.find_weight("b"));
+                        b.linear(ins[0], w, bias, "w")
+                    },
+                ));
+            }
+        }
+    }
+    // Several matrices on one input, as in q, k and v, with different types, and a unit and a sum after them.
+    for tokens in [1, 5, 40] {
+        cases.push(simple(
+            format!("block, {tokens} tokens"),
+            5e-4,
+            tokens,
+            &[256],
+            |w, rng| {
+                w.random(rng, "norm", WeightType::F32, 1, 256, 1.0);
+                w.random(rng, "gate", WeightType::Q4_K, 96, 256, 0.1);
+                w.random(rng, "up", WeightType::Q6_K, 96, 256, 0.1);
+                w.random(rng, "down", WeightType::Q8_0, 256, 96, 0.1);
+            },
+            |b, ins| {
+                let weight = Some(b.weight("norm"));
+                let norm = Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None };
+                let h = b.norm(ins[0], norm, "norm");
+                let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
+                let (g, u) = (b.linear(h, gate, None, "gate"), b.linear(h, up, None, "up"));
+                let y = b.glu(g, u, Activation::Silu);
+                let y = b.linear(y, down, None, "down");
+                b.add(ins[0], y, "residual")
+            },
+        ));
+    }
+    // A part of a fused matrix.
+    cases.push(simple(
+        "linear, part of a matrix".into(),
+        QUANTISED,
+        4,
+        &[128],
+        |w, rng| w.random(rng, "w", WeightType::Q8_0, 96, 128, 0.1),
+        |b, ins| {
+            let linear = wootz_graph::op::Linear { weight: b.weight("w"), first: 24, rows: 40, bias: None };
+            b.linear_part(ins[0], linear, "part")
+        },
+    ));
+    cases
+}
+
+fn embeds() -> Vec<Case> {
+    let types = WeightType::ALL.iter().copied().filter(|t| is_matrix(*t));
+    types
+        .map(|ty| {
+            let mut case = simple(
+                format!("embed {ty}"),
+                1e-12,
+                5,
+                &[],
+                |w, rng| w.random(rng, "table", ty, TABLE, 512, 1.0),
+                |b, _| {
+                    let table = b.weight("table");
+                    b.embed(table, 3.5)
+                },
+            );
+            case.steps[0].tokens = vec![0, 23, 7, 7, 16];
+            case
+        })
+        .collect()
+}
+
+fn norms() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for kind in [NormKind::Rms, NormKind::Layer] {
+        for (cols, groups) in [(64, 1), (576, 9), (100, 1), (48, 3)] {
+            for affine in [false, true] {
+                cases.push(simple(
+                    format!("norm {kind:?} {cols} columns, {groups} groups, affine {affine}"),
+                    FLOAT,
+                    9,
+                    &[cols],
+                    |w, rng| {
+                        w.random(rng, "w", WeightType::F32, 1, cols / groups, 1.0);
+                        w.random(rng, "b", WeightType::F32, 1, cols / groups, 1.0);
+                    },
+                    move |b, ins| {
+                        let (w, bias) = (b.weight("w"), b.weight("b"));
+                        let norm = Norm {
+                            kind,
+                            eps: 1e-5,
+                            groups: groups as u32,
+                            weight: affine.then_some(w),
+                            bias: affine.then_some(bias),
+                        };
+                        b.norm(ins[0], norm, "norm")
+                    },
+                ));
+            }
+        }
+    }
+    cases
+}
+
+fn ropes() -> Vec<Case> {
+    let base = Rope {
+        heads: 3,
+        head_dim: 32,
+        dims: 32,
+        style: RopeStyle::Halves,
+        freq_base: 10_000.0,
+        freq_scale: 1.0,
+        factors: None,
+        yarn: None,
+        magnitude: 1.0,
+    };
+    let yarn = Yarn { ext_factor: 1.0, beta_fast: 32.0, beta_slow: 1.0, original_context: 64 };
+    let variants = [
+        ("halves", base, false),
+        ("adjacent", Rope { style: RopeStyle::Adjacent, ..base }, false),
+        ("partial", Rope { dims: 20, ..base }, false),
+        ("partial adjacent", Rope { dims: 20, style: RopeStyle::Adjacent, ..base }, false),
+        ("scaled", Rope { freq_scale: 0.25, magnitude: 1.3, ..base }, false),
+        ("factors", base, true),
+        ("yarn", Rope { freq_scale: 0.125, yarn: Some(yarn), ..base }, false),
+        ("odd head", Rope { head_dim: 36, dims: 36, ..base }, false),
+    ];
+    let mut cases = Vec::new();
+    for (name, rope, factors) in variants {
+        let cols = (rope.heads * rope.head_dim) as usize;
+        let mut case = simple(
+            format!("rope {name}"),
+            FLOAT,
+            6,
+            &[cols],
+            |w, rng| {
+                let list: Vec<f32> = (0..rope.dims / 2).map(|_| 1.0 + rng.signed().abs() * 7.0).collect();
+                w.add("factors", WeightType::F32, list.len(), &list);
+            },
+            move |b, ins| {
+                let weight = b.weight("factors");
+                let rope = Rope { factors: factors.then_some(weight), ..rope };
+                b.rope(ins[0], rope, "rope")
+            },
+        );
+        case.steps[0].positions = vec![0, 1, 5, 100, 2000, 4095];
+        cases.push(case);
+    }
+    cases
+}
+
+/// Chunks of the positions of each sequence, in the order in which they run.
+type Chunks = &'static [&'static [(u32, usize)]];
+
+fn attentions() -> Vec<Case> {
+    let plain = |heads: u32, dim: u32| Attention {
+        cache: CacheId(0),
+        heads,
+        scale: 1.0 / (dim as f32).sqrt(),
+        softcap: None,
+        window: None,
+        causal: true,
+        sinks: None,
+    };
+    // Each step is a list of (sequence, tokens).
+    let chunks: Chunks = &[&[(0, 37), (1, 5)], &[(0, 1), (1, 1)], &[(1, 64), (0, 2)], &[(0, 1)]];
+    let once: Chunks = &[&[(0, 70)]];
+    let mut cases = Vec::new();
+    let mut add =
+        |name: String, kv: KvType, dims: (u32, u32), kv_heads: u32, a: Attention, sinks: bool, c: Chunks| {
+            cases.push(attention(name, kv, dims, kv_heads, a, sinks, c));
+        };
+    for (heads, kv_heads, dim) in
+        [(9, 3, 64), (4, 1, 256), (2, 2, 80), (4, 2, 96), (3, 3, 112), (8, 2, 128), (2, 1, 40)]
+    {
+        let name = format!("attention {heads} heads over {kv_heads}, {dim} wide");
+        add(name, KvType::F16, (dim, dim), kv_heads, plain(heads, dim), false, chunks);
+    }
+    add("attention 192/128".into(), KvType::F16, (192, 128), 2, plain(4, 192), false, chunks);
+    add("attention 576/512".into(), KvType::F16, (576, 512), 1, plain(4, 576), false, once);
+    for kv in KvType::ALL {
+        add(format!("attention, {} cache", kv.name()), kv, (64, 64), 2, plain(4, 64), false, chunks);
+    }
+    let base = plain(4, 64);
+    for (name, a, sinks) in [
+        ("window 40", Attention { window: Some(40), ..base }, false),
+        ("window 1", Attention { window: Some(1), ..base }, false),
+        ("softcap", Attention { softcap: Some(5.0), scale: 2.0, ..base }, false),
+        ("sinks", base, true),
+        ("sinks and window", Attention { window: Some(33), ..base }, true),
+    ] {
+        add(format!("attention, {name}"), KvType::F16, (64, 64), 2, a, sinks, chunks);
+    }
+    add(
+        "attention, both ways".into(),
+        KvType::F16,
+        (64, 64),
+        2,
+        Attention { causal: false, ..base },
+        false,
+        once,
+    );
+    let long: Chunks = &[&[(0, 1100)], &[(0, 1)], &[(0, 3)]];
+    add("attention, long".into(), KvType::F16, (64, 64), 1, plain(2, 64), false, long);
+    cases
+}
+
+fn attention(
+    name: String,
+    kv_type: KvType,
+    (k_dim, v_dim): (u32, u32),
+    kv_heads: u32,
+    a: Attention,
+    sinks: bool,
+    chunks: Chunks,
+) -> Case {
+    let widths = [a.heads * k_dim, kv_heads * k_dim, kv_heads * v_dim].map(|w| w as usize);
+    let heads = a.heads as usize;
+    let mut case = simple(
+        name,
+        ATTENTION,
+        1,
+        &widths,
+        |w, rng| w.random(rng, "sinks", WeightType::F32, 1, heads, 1.0),
+        move |b, ins| {
+            b.store_kv(CacheId(0), ins[1], ins[2]);
+            let weight = b.weight("sinks");
+            let y = b.attention(ins[0], Attention { sinks: sinks.then_some(weight), ..a });
+            b.gather_outputs(y)
+        },
+    );
+    case.kv_type = kv_type;
+    case.caches = vec![CacheSpec { layer: 0, group: 0, kv_heads, k_dim, v_dim }];
+    let mut next = [0; 2];
+    let mut rng = Rng::new(5);
+    case.steps = chunks
+        .iter()
+        .map(|parts| {
+            let mut step = CaseStep { tokens: vec![], positions: vec![], sequences: vec![], outputs: None };
+            for (sequence, n) in *parts {
+                for _ in 0..*n {
+                    step.tokens.push(rng.below(TABLE) as i32);
+                    step.positions.push(next[*sequence as usize]);
+                    step.sequences.push(*sequence);
+                    next[*sequence as usize] += 1;
+                }
+            }
+            step
+        })
+        .collect();
+    // One step returns chosen rows only.
+    if case.steps.len() > 1 {
+        case.steps[0].outputs = Some(vec![3, 36, 0]);
+    }
+    case
+}
+
+fn elementwise() -> Vec<Case> {
+    let mut cases = Vec::new();
+    use Activation::*;
+    for a in [Silu, Gelu, GeluErf, GeluQuick, Relu, ReluSquared] {
+        let none = |_: &mut MemoryWeights, _: &mut Rng| ();
+        // The inputs reach the tails: scaled by 8.
+        cases.push(simple(format!("activate {a:?}"), 1e-9, 11, &[75], none, move |b, ins| {
+            let x = b.scale(ins[0], 8.0);
+            b.activate(x, a)
+        }));
+        cases.push(simple(format!("glu {a:?}"), 1e-9, 11, &[75, 75], none, move |b, ins| {
+            b.glu(ins[0], ins[1], a)
+        }));
+    }
+    let none = |_: &mut MemoryWeights, _: &mut Rng| ();
+    cases.push(simple("add".into(), FLOAT, 11, &[75, 75], none, |b, ins| b.add(ins[0], ins[1], "add")));
+    cases.push(simple("softcap".into(), FLOAT, 11, &[75], none, |b, ins| {
+        let x = b.scale(ins[0], 20.0);
+        b.softcap(x, 30.0)
+    }));
+    let mut gather = simple("gather".into(), 0.0, 11, &[75], none, |b, ins| b.gather_outputs(ins[0]));
+    gather.steps[0].outputs = Some(vec![10, 0, 3, 3]);
+    cases.push(gather);
+    cases
+}
+
+fn experts() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for gating in [Gating::Softmax, Gating::Sigmoid, Gating::SoftmaxChosen] {
+        for (normalize, bias) in [(false, false), (true, true)] {
+            for ty in [WeightType::F32, WeightType::Q8_0, WeightType::Q4_K] {
+                for tokens in [1, 13] {
+                    let name = format!("experts {ty} {gating:?}, normalize {normalize}, {tokens} tokens");
+                    cases.push(expert_case(name, ty, gating, normalize, bias, tokens));
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn expert_case(
+    name: String,
+    ty: WeightType,
+    gating: Gating,
+    normalize: bool,
+    bias: bool,
+    tokens: usize,
+) -> Case {
+    const EXPERTS: usize = 6;
+    let (cols, ff) = (256, 256);
+    simple(
+        name,
+        5e-4,
+        tokens,
+        &[cols],
+        |w, rng| {
+            // The router is exact on both sides, so that both choose the same experts.
+            w.random(rng, "router", WeightType::F32, EXPERTS, cols, 0.1);
+            w.random(rng, "bias", WeightType::F32, 1, EXPERTS, 0.3);
+            let mut experts = |name: &str, rows: usize, cols: usize| {
+                let elements: Vec<f32> = (0..EXPERTS * rows * cols).map(|_| rng.normal() * 0.1).collect();
+                w.add_experts(name, ty, cols, &elements, EXPERTS as u32);
+            };
+            experts("gate", ff, cols);
+            experts("up", ff, cols);
+            experts("down", cols, ff);
+        },
+        move |b, ins| {
+            let (router, weight) = (b.weight("router"), b.weight("bias"));
+            let scores = b.linear(ins[0], router, None, "router");
+            let route = Route { used: 2, gating, normalize, scale: 1.5, bias: bias.then_some(weight) };
+            let (ids, weights) = b.route(scores, route);
+            let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
+            let g = b.expert_linear(ins[0], ids, gate, "gate");
+            let u = b.expert_linear(ins[0], ids, up, "up");
+            let h = b.glu(g, u, Activation::Silu);
+            let y = b.expert_linear(h, ids, down, "down");
+            b.combine(y, weights)
+        },
+    )
+}

@@ -1,0 +1,98 @@
+//! Tiny random models of every family, as GGUF bytes.
+
+use wootz_arch::{Architecture, Setting, TinyModel};
+use wootz_gguf::{Metadata, Writer};
+use wootz_graph::WeightSpec;
+use wootz_quant::WeightType;
+
+use crate::memory::encode;
+use crate::rng::Rng;
+
+/// Types of the matrices: the first for most, the second for embedding and head.
+#[derive(Clone, Copy, Debug)]
+pub struct Types(pub WeightType, pub WeightType);
+
+/// A GGUF file of a family's tiny model with random weights and a byte-level vocabulary.
+///
+/// # Panics
+/// The family's fixture contradicts its own hyperparameters.
+pub fn build(arch: &dyn Architecture, types: Types, seed: u64) -> Vec<u8> {
+    let tiny = arch.tiny();
+    let mut writer = Writer::new();
+    for (key, value) in &tiny.settings {
+        let result = match value {
+            Setting::U32(v) => writer.meta.set(key, *v).map(|_| ()),
+            Setting::F32(v) => writer.meta.set(key, *v).map(|_| ()),
+            Setting::Str(v) => writer.meta.set(key, v.as_str()).map(|_| ()),
+        };
+        result.expect("short keys");
+    }
+    vocabulary(&mut writer.meta);
+    let hp = arch.hparams(&writer.meta).unwrap_or_else(|e| panic!("{}: {e}", arch.name()));
+    let mut spec = WeightSpec::default();
+    arch.weights(&hp, &mut spec);
+    let mut rng = Rng::new(seed);
+    for entry in spec.entries() {
+        if entry.optional && !tiny.tensors.contains(&entry.name) {
+            continue;
+        }
+        let n = (entry.rows * entry.cols) as usize;
+        let vector = entry.rows == 1;
+        let large = entry.name == "token_embd.weight" || entry.name == "output.weight";
+        let ty = match (vector, large) {
+            (true, _) => WeightType::F32,
+            (false, true) => types.1,
+            (false, false) => types.0,
+        };
+        // Norm weights and frequency factors around 1, matrices so that the stream keeps its size.
+        let deviation = 1.0 / (entry.cols as f32).sqrt();
+        let elements: Vec<f32> = (0..n)
+            .map(|_| match vector {
+                true if entry.name.ends_with(".bias") => rng.normal() * 0.1,
+                true => 1.0 + rng.signed().abs() * 0.2,
+                false => rng.normal() * deviation,
+            })
+            .collect();
+        let dims: Vec<usize> = if vector { vec![n] } else { vec![entry.cols as usize, entry.rows as usize] };
+        writer.tensor(&entry.name, &dims, ty, encode(ty, &elements)).expect("dimensions of the fixture");
+    }
+    writer.to_bytes().expect("a small file")
+}
+
+/// A byte-level vocabulary with one merge and special tokens.
+fn vocabulary(meta: &mut Metadata) {
+    const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+    // Printable bytes stand for themselves, the others for characters from 256 on, as in GPT-2's vocabulary.
+    let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    let mut next = 256;
+    let mut tokens: Vec<String> = (0..=255u8)
+        .map(|b| {
+            let code = if printable(b) {
+                u32::from(b)
+            } else {
+                next += 1;
+                next - 1
+            };
+            char::from_u32(code).expect("a character below 512").to_string()
+        })
+        .collect();
+    // One merge, without which a byte-pair vocabulary is incomplete; the rest is special.
+    tokens.extend(SPECIAL.map(str::to_owned));
+    tokens.push("th".to_owned());
+    tokens.extend((tokens.len()..TinyModel::VOCAB as usize).map(|i| format!("<|spare_{i}|>")));
+    let kind = |i: usize| if i < 256 || i == 259 { 1i32 } else { 3 };
+    let types: Vec<i32> = (0..tokens.len()).map(kind).collect();
+    let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+        {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    let result = meta
+        .set("tokenizer.ggml.model", "gpt2")
+        .and_then(|m| m.set("tokenizer.ggml.pre", "gpt-2"))
+        .and_then(|m| m.set("tokenizer.ggml.tokens", tokens))
+        .and_then(|m| m.set("tokenizer.ggml.token_type", types))
+        .and_then(|m| m.set("tokenizer.ggml.merges", ["t h"]))
+        .and_then(|m| m.set("tokenizer.ggml.eos_token_id", 258u32))
+        .and_then(|m| m.set("tokenizer.ggml.bos_token_id", 256u32))
+        .and_then(|m| m.set("tokenizer.ggml.add_bos_token", false))
+        .and_then(|m| m.set("tokenizer.chat_template", template));
+    result.expect("short keys");
+}

@@ -1,0 +1,348 @@
+//! A model on a device, with sequences whose keys and values are cached. Runs on the caller's thread.
+
+use std::sync::Arc;
+
+use wootz_graph::{
+    BLOCK_TOKENS, BlockTable, CacheGroup, CacheLayout, Device, DeviceInfo, DeviceLimits, LoadRequest,
+    MemoryUse, Plan, StepInputs, StepOutput, StepTime, TableSet,
+};
+
+use crate::error::Error;
+use crate::kv::{BlockOp, Group, GroupKind, KvCache, KvConfig, SeqId};
+use crate::model::Model;
+use crate::options::ContextOptions;
+use crate::runner::{self, Runner};
+
+/// A sequence of a context.
+pub type SequenceId = SeqId;
+
+/// How much fits a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Positions of a sequence.
+    pub context: usize,
+    /// Sequences that fit at full length.
+    pub sequences: usize,
+    /// Tokens of a step.
+    pub batch: usize,
+}
+
+/// Which rows of a part of a step are returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowsWanted {
+    /// None: the tokens only fill the cache.
+    None,
+    /// That of the last token.
+    Last,
+    /// That of every token.
+    All,
+}
+
+/// Tokens of one sequence in a step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepPart<'a> {
+    /// The sequence.
+    pub sequence: SequenceId,
+    /// The tokens that follow what it has.
+    pub tokens: &'a [u32],
+    /// Rows to return.
+    pub rows: RowsWanted,
+}
+
+/// All sequences of a context may share what they computed.
+const NAMESPACE: &str = "";
+
+/// The share of free memory that caches may take where the user names no context: the rest is for weights' growth,
+/// plans and other programs.
+const CACHE_SHARE: u64 = 2;
+
+/// A model on a device.
+pub struct Context {
+    model: Arc<Model>,
+    device: Arc<dyn Device>,
+    info: DeviceInfo,
+    runner: Runner,
+    kv: KvCache,
+    layout: CacheLayout,
+    limits: Limits,
+    buffers: Buffers,
+}
+
+/// Step inputs, kept to be filled again.
+#[derive(Default)]
+struct Buffers {
+    tokens: Vec<i32>,
+    positions: Vec<i32>,
+    sequences: Vec<u32>,
+    outputs: Vec<i32>,
+}
+
+impl Context {
+    /// Loads a model's weights and makes its caches; `progress` is told the bytes of weights done.
+    ///
+    /// # Errors
+    /// There is no such device, or weights or caches do not fit its memory.
+    pub fn new(
+        model: Arc<Model>,
+        options: &ContextOptions,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Context, Error> {
+        let (backend, device) = crate::backends::open(&options.device, options.threads)?;
+        let info = device.info();
+        let (limits, layout) = fit(&model, &info, options)?;
+        let key = runner::key(limits.batch, 1, 1, false, 1, limits.context);
+        let graph = model.arch().graph(key)?;
+        let request = LoadRequest {
+            weights: model.arch().weights().clone(),
+            source: model.weight_source(),
+            caches: layout.clone(),
+            graph: &graph,
+        };
+        let executor = device.load(request, progress)?;
+        let groups = layout.groups.iter().map(|g| Group {
+            kind: match g.window {
+                None => GroupKind::Full,
+                Some(tokens) => GroupKind::Window { tokens: tokens as usize, slack: limits.batch },
+            },
+            blocks: g.blocks,
+        });
+        let config = KvConfig { block_tokens: BLOCK_TOKENS, groups: groups.collect() };
+        let kv = KvCache::new(config).map_err(|e| Error::State(e.to_string()))?;
+        let runner = Runner::new(model.clone(), backend, executor, limits.context);
+        Ok(Context { model, device, info, runner, kv, layout, limits, buffers: Buffers::default() })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The device that computes.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// How much fits.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Memory held by weights, caches and plans.
+    pub fn memory(&self) -> MemoryUse {
+        self.runner.memory()
+    }
+
+    /// What the device can do at most, measured on it.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn device_limits(&self) -> Result<DeviceLimits, Error> {
+        Ok(self.device.limits()?)
+    }
+
+    /// Starts a sequence with as many of `tokens` as the cache holds; their number is returned with it.
+    ///
+    /// # Errors
+    /// The cache has no room.
+    pub fn open_prefix(&mut self, tokens: &[u32]) -> Result<(SequenceId, usize), Error> {
+        let (sequence, found) = self.kv.create(NAMESPACE, tokens)?;
+        self.copy_blocks()?;
+        Ok((sequence, found.tokens))
+    }
+
+    /// Tokens of a sequence that are computed; 0 for one that is closed.
+    pub fn len(&self, sequence: SequenceId) -> usize {
+        self.kv.committed(sequence).unwrap_or(0)
+    }
+
+    /// Ends a sequence; what it computed may be reused until the room is needed.
+    pub fn close(&mut self, sequence: SequenceId) {
+        // A sequence that is closed already is what the caller wants.
+        let _ = self.kv.free(sequence);
+    }
+
+    /// A second sequence with the same tokens; blocks are shared until one of the two writes them.
+    ///
+    /// # Errors
+    /// The sequence is closed.
+    pub fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, Error> {
+        Ok(self.kv.fork(sequence)?)
+    }
+
+    /// Takes the last tokens of a sequence back, down to `length` or, where a window does not reach back so far, to
+    /// fewer; returns the length that is left.
+    ///
+    /// # Errors
+    /// The sequence is closed.
+    pub fn truncate(&mut self, sequence: SequenceId, length: usize) -> Result<usize, Error> {
+        Ok(self.kv.truncate(sequence, length)?)
+    }
+
+    /// Computes tokens of one or several sequences in one step. The rows asked for come in the order of the parts.
+    ///
+    /// Windows of a sequence see at most a batch of tokens at once, so a step takes no more than the batch.
+    ///
+    /// # Errors
+    /// More tokens than the batch, a sequence beyond the context, a full cache, or a failed device. After a failure
+    /// every sequence is as it was before.
+    pub fn step(&mut self, parts: &[StepPart<'_>]) -> Result<StepOutput<'_>, Error> {
+        let before: Vec<usize> = parts.iter().map(|p| self.len(p.sequence)).collect();
+        let total: usize = parts.iter().map(|p| p.tokens.len()).sum();
+        if total == 0 || total > self.limits.batch || parts.iter().any(|p| p.tokens.is_empty()) {
+            let what = format!("{total} tokens in {} parts, at most {}", parts.len(), self.limits.batch);
+            return Err(wootz_graph::RunError::Input(what).into());
+        }
+        for (part, length) in parts.iter().zip(&before) {
+            if length + part.tokens.len() > self.limits.context {
+                return Err(Error::ContextFull {
+                    prompt: length + part.tokens.len(),
+                    max_tokens: 0,
+                    context: self.limits.context,
+                    hint: "",
+                });
+            }
+        }
+        let appended = self.append(parts);
+        let result = appended.and_then(|()| self.run(parts, &before));
+        match result {
+            Ok(ticket) => {
+                for part in parts {
+                    self.kv.commit(part.sequence)?;
+                }
+                Ok(self.runner.output(ticket)?)
+            }
+            Err(e) => {
+                for (part, length) in parts.iter().zip(&before) {
+                    // Only tokens that were appended in this step go; that cannot fail for an open sequence.
+                    let _ = self.kv.truncate(part.sequence, *length);
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn append(&mut self, parts: &[StepPart<'_>]) -> Result<(), Error> {
+        for part in parts {
+            self.kv.append(part.sequence, part.tokens)?;
+        }
+        self.copy_blocks()
+    }
+
+    /// Performs the copies that the bookkeeping has asked for.
+    fn copy_blocks(&mut self) -> Result<(), Error> {
+        for op in self.kv.take_ops() {
+            if let BlockOp::Copy { group, src, dst } = op {
+                self.runner.executor().copy_blocks(group as u32, &[(src, dst)])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, parts: &[StepPart<'_>], before: &[usize]) -> Result<wootz_graph::Ticket, Error> {
+        let Buffers { tokens, positions, sequences, outputs } = &mut self.buffers;
+        for list in [&mut *tokens, positions, outputs] {
+            list.clear();
+        }
+        sequences.clear();
+        let all = parts
+            .iter()
+            .all(|p| p.rows == RowsWanted::All || (p.rows == RowsWanted::Last && p.tokens.len() == 1));
+        let mut span = 0;
+        for (index, (part, length)) in parts.iter().zip(before).enumerate() {
+            let first = tokens.len() as i32;
+            let n = part.tokens.len();
+            tokens.extend(part.tokens.iter().map(|t| *t as i32));
+            positions.extend((*length..length + n).map(|p| p as i32));
+            sequences.extend(std::iter::repeat_n(index as u32, n));
+            match part.rows {
+                RowsWanted::None => {}
+                RowsWanted::Last => outputs.push(first + n as i32 - 1),
+                RowsWanted::All => outputs.extend(first..first + n as i32),
+            }
+            span = span.max(length + n);
+        }
+        let mut tables: Vec<Vec<BlockTable<'_>>> = Vec::with_capacity(self.layout.groups.len());
+        for group in 0..self.layout.groups.len() {
+            let list = parts.iter().map(|p| {
+                let table = self.kv.table(p.sequence, group)?;
+                Ok(BlockTable { first: table.first as u32, blocks: table.blocks })
+            });
+            tables.push(list.collect::<Result<_, Error>>()?);
+        }
+        let groups: Vec<TableSet<'_>> = tables.iter().map(|t| TableSet { tables: t }).collect();
+        let inputs = StepInputs { tokens, positions, sequences, outputs, groups: &groups };
+        self.runner.submit(&inputs, all, span)
+    }
+
+    /// Starts or stops the timing of plan steps.
+    pub(crate) fn set_tracing(&mut self, on: bool) {
+        self.runner.executor().set_tracing(on);
+    }
+
+    /// Step times since the last call, with their plans.
+    pub(crate) fn take_trace(&mut self) -> Result<Vec<(Plan, Vec<StepTime>)>, Error> {
+        self.runner.take_trace()
+    }
+
+    /// Bits of a cached key element and of a value element.
+    pub(crate) fn kv_bits(&self) -> (usize, usize) {
+        let bits = |t: wootz_graph::KvType| t.bytes(32) / 4;
+        (bits(self.layout.k_type), bits(self.layout.v_type))
+    }
+
+    pub(crate) fn parts_of_state(&mut self) -> (&mut KvCache, &mut Runner, &CacheLayout) {
+        (&mut self.kv, &mut self.runner, &self.layout)
+    }
+}
+
+/// Context length and caches that fit a device.
+fn fit(model: &Model, info: &DeviceInfo, options: &ContextOptions) -> Result<(Limits, CacheLayout), Error> {
+    let hp = model.arch().hparams();
+    let sequences = options.sequences.max(1);
+    let batch = options.batch.max(1);
+    let layout = |context: usize| layout(model, context, sequences, batch, options);
+    let free = info.memory_free.map(|free| free.saturating_sub(model.arch().weights().total_bytes()));
+    let context = match (options.context, free) {
+        (Some(context), free) => {
+            let needed = layout(context.max(1)).total_bytes();
+            if let Some(available) = free.filter(|free| needed > *free) {
+                return Err(Error::ContextMemory { context, needed, available });
+            }
+            context.max(1)
+        }
+        (None, None) => hp.context_length as usize,
+        (None, Some(free)) => {
+            let mut context = hp.context_length as usize;
+            while context > BLOCK_TOKENS && layout(context).total_bytes() > free / CACHE_SHARE {
+                context = (context / 2).next_multiple_of(BLOCK_TOKENS);
+            }
+            context
+        }
+    };
+    // A step never has more tokens than the context.
+    let limits = Limits { context, sequences, batch: batch.min(context) };
+    Ok((limits, layout(context)))
+}
+
+/// Caches for `sequences` of `context` positions each.
+pub(crate) fn layout(
+    model: &Model,
+    context: usize,
+    sequences: usize,
+    batch: usize,
+    options: &ContextOptions,
+) -> CacheLayout {
+    let groups = model.arch().windows().iter().map(|window| {
+        // A window keeps what a step's first token sees, the step's own tokens, and as much again to take back.
+        let positions = window.map_or(context, |w| context.min(w as usize + 2 * batch + BLOCK_TOKENS));
+        // One block more a sequence: the copy of a shared block that is written next.
+        let blocks = sequences * (positions.div_ceil(BLOCK_TOKENS) + 1);
+        CacheGroup { window: *window, blocks: blocks as u32 }
+    });
+    CacheLayout {
+        caches: model.arch().caches().to_vec(),
+        groups: groups.collect(),
+        k_type: options.k_type,
+        v_type: options.v_type,
+    }
+}

@@ -1,0 +1,192 @@
+//! A request on its way through the engine.
+
+use std::time::Instant;
+
+use wootz_text::stop::StopMatcher;
+use wootz_text::stream::Utf8Stream;
+
+use crate::context::{Context, Limits, RowsWanted, SequenceId, StepPart};
+use crate::engine::Sink;
+use crate::error::Error;
+use crate::model::Model;
+use crate::request::{Event, Finish, Request, StopReason, Timings, TokenEvent};
+use crate::sample::Sampler;
+
+pub(super) struct Job {
+    pub(super) id: u64,
+    model: std::sync::Arc<Model>,
+    sink: Sink,
+    /// Prompt and answer.
+    tokens: Vec<u32>,
+    prompt_tokens: usize,
+    /// Length of prompt and answer at which generation ends.
+    end: usize,
+    end_reason: StopReason,
+    show_special: bool,
+    cache_prompt: bool,
+    sampler: Sampler,
+    text: Utf8Stream,
+    stop: StopMatcher,
+    stop_texts: Vec<String>,
+    sequence: Option<SequenceId>,
+    timings: Timings,
+    arrived: Instant,
+    started: Option<Instant>,
+    first_token: Option<Instant>,
+}
+
+impl Job {
+    pub(super) fn new(
+        id: u64,
+        request: Request,
+        sink: Sink,
+        model: &std::sync::Arc<Model>,
+        limits: &Limits,
+    ) -> Result<Job, Error> {
+        let vocab = model.arch().hparams().vocab;
+        if request.prompt.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if let Some(token) = request.prompt.iter().find(|t| **t >= vocab) {
+            return Err(Error::BadToken { token: *token, vocab });
+        }
+        let prompt = request.prompt.len();
+        // The last token generated is never computed, so it needs no position.
+        let room = (limits.context + 1).saturating_sub(prompt);
+        if room == 0 || request.max_tokens.is_some_and(|n| n > room) {
+            return Err(Error::ContextFull {
+                prompt,
+                max_tokens: request.max_tokens.unwrap_or(1),
+                context: limits.context,
+                hint: "; shorten the prompt, generate less or open a larger context",
+            });
+        }
+        let (end, end_reason) = match request.max_tokens {
+            Some(n) => (prompt + n, StopReason::Length),
+            None => (prompt + room, StopReason::ContextFull),
+        };
+        let mut sampler = Sampler::new(request.sampling, &model.sampler_vocab())?;
+        for token in &request.prompt {
+            sampler.accept(*token);
+        }
+        Ok(Job {
+            id,
+            model: model.clone(),
+            sink,
+            tokens: request.prompt,
+            prompt_tokens: prompt,
+            end,
+            end_reason,
+            show_special: request.show_special,
+            cache_prompt: request.cache_prompt,
+            sampler,
+            text: Utf8Stream::new(),
+            stop: StopMatcher::new(&request.stop),
+            stop_texts: request.stop,
+            sequence: None,
+            timings: Timings { prompt_tokens: prompt, ..Timings::default() },
+            arrived: Instant::now(),
+            started: None,
+            first_token: None,
+        })
+    }
+
+    /// Opens the request's sequence, with what the cache holds of its prompt.
+    pub(super) fn start(&mut self, context: &mut Context) -> Result<(), Error> {
+        let now = Instant::now();
+        self.started = Some(now);
+        self.timings.queued = now - self.arrived;
+        // The last token is always computed: its logits are needed.
+        let known = if self.cache_prompt { &self.tokens[..self.tokens.len() - 1] } else { &[] };
+        let (sequence, cached) = context.open_prefix(known)?;
+        self.sequence = Some(sequence);
+        self.timings.cached_tokens = cached;
+        Ok(())
+    }
+
+    /// Tokens not yet computed.
+    pub(super) fn pending(&self, context: &Context) -> usize {
+        self.sequence.map_or(0, |s| self.tokens.len() - context.len(s))
+    }
+
+    /// The next `n` tokens; the last of all returns its logits.
+    pub(super) fn part(&self, context: &Context, n: usize) -> StepPart<'_> {
+        let sequence = self.sequence.expect("running requests have a sequence");
+        let first = context.len(sequence);
+        let last = first + n == self.tokens.len();
+        StepPart {
+            sequence,
+            tokens: &self.tokens[first..first + n],
+            rows: if last { RowsWanted::Last } else { RowsWanted::None },
+        }
+    }
+
+    /// Picks the next token.
+    pub(super) fn next_token(&mut self, logits: &[f32]) -> Result<TokenEvent, Error> {
+        let sampled = self.sampler.sample(logits, None)?;
+        self.sampler.accept(sampled.token);
+        Ok(TokenEvent { token: sampled.token, text: String::new(), logprobs: sampled.logprobs })
+    }
+
+    /// Tells what the step brought; why generation ends, where it does.
+    pub(super) fn advance(&mut self, context: &Context, token: Option<TokenEvent>) -> Option<StopReason> {
+        let Some(mut event) = token else {
+            let done = self.sequence.map_or(0, |s| context.len(s));
+            (self.sink)(Event::Prompt { done, total: self.prompt_tokens });
+            return None;
+        };
+        let now = Instant::now();
+        match self.first_token {
+            None => {
+                self.timings.prompt = now - self.started.unwrap_or(now);
+                self.first_token = Some(now);
+                (self.sink)(Event::Prompt { done: self.prompt_tokens, total: self.prompt_tokens });
+            }
+            Some(first) => self.timings.generation = now - first,
+        }
+        self.timings.generated_tokens += 1;
+        let token = event.token;
+        self.tokens.push(token);
+        let ends = self.model.tokenizer().is_eog(token);
+        if !ends || self.show_special {
+            let bytes = self.model.tokenizer().piece(token, self.show_special);
+            let step = self.stop.push(&self.text.push(&bytes));
+            event.text = step.text;
+            if let Some(stop) = step.stop {
+                (self.sink)(Event::Token(event));
+                return Some(StopReason::StopText(self.stop_texts[stop].clone()));
+            }
+        }
+        (self.sink)(Event::Token(event));
+        if ends {
+            return Some(StopReason::EndOfText);
+        }
+        (self.tokens.len() >= self.end).then(|| self.end_reason.clone())
+    }
+
+    /// Ends the request.
+    pub(super) fn finish(mut self, context: &mut Context, reason: StopReason) {
+        self.close(context);
+        let mut text = String::new();
+        if !matches!(reason, StopReason::StopText(_)) {
+            // An unfinished character first, then what could have begun a stop text.
+            let step = self.stop.push(&self.text.finish());
+            text = step.text;
+            text.push_str(&self.stop.finish());
+        }
+        let timings = self.timings;
+        (self.sink)(Event::Done(Finish { reason, text, timings }));
+    }
+
+    /// Ends the request with an error.
+    pub(super) fn fail(mut self, context: &mut Context, error: Error) {
+        self.close(context);
+        (self.sink)(Event::Failed(error));
+    }
+
+    fn close(&mut self, context: &mut Context) {
+        if let Some(sequence) = self.sequence.take() {
+            context.close(sequence);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Speed of prompts and generation, and where the time goes.
+
+use std::time::{Duration, Instant};
+
+use wootz_graph::{StepCounts, cost};
+
+pub use wootz_graph::DeviceLimits as Limits;
+
+use crate::context::{Context, RowsWanted, SequenceId, StepPart};
+use crate::error::Error;
+
+/// What is measured: a prompt, or a generation token by token, after `depth` tokens that are in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Test {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens generated.
+    pub generate: usize,
+    /// Tokens in the cache before.
+    pub depth: usize,
+}
+
+impl Test {
+    /// The customary name, such as `pp512` or `tg128 @ d4096`.
+    pub fn name(&self) -> String {
+        let mut name = String::new();
+        if self.prompt > 0 {
+            name.push_str(&format!("pp{}", self.prompt));
+        }
+        if self.generate > 0 {
+            name.push_str(&format!("{}tg{}", if name.is_empty() { "" } else { "+" }, self.generate));
+        }
+        if self.depth > 0 {
+            name.push_str(&format!(" @ d{}", self.depth));
+        }
+        name
+    }
+
+    /// Positions of the context that it needs.
+    pub fn positions(&self) -> usize {
+        self.prompt + self.generate + self.depth
+    }
+}
+
+/// Results of a test.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// What was measured.
+    pub test: Test,
+    /// Tokens per second of each repeat.
+    pub speeds: Vec<f64>,
+    /// Time to the first token of the last repeat, with the prompt's tokens, the cached ones not.
+    pub first_token: Duration,
+    /// A checksum of the tokens that the model found most likely, so that a fast wrong answer shows.
+    pub checksum: u64,
+}
+
+impl Measured {
+    /// Mean of the repeats.
+    pub fn mean(&self) -> f64 {
+        self.speeds.iter().sum::<f64>() / self.speeds.len() as f64
+    }
+
+    /// Standard deviation of the repeats, 0 for a single one.
+    pub fn deviation(&self) -> f64 {
+        let n = self.speeds.len() as f64;
+        let mean = self.mean();
+        let squares: f64 = self.speeds.iter().map(|s| (s - mean).powi(2)).sum();
+        if n < 2.0 { 0.0 } else { (squares / (n - 1.0)).sqrt() }
+    }
+
+    /// Median of the repeats.
+    pub fn median(&self) -> f64 {
+        let mut sorted = self.speeds.clone();
+        sorted.sort_by(f64::total_cmp);
+        let n = sorted.len();
+        if n.is_multiple_of(2) { (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0 } else { sorted[n / 2] }
+    }
+}
+
+/// Runs a test several times, after a run that warms up. Tokenization and sampling are not part of the time.
+///
+/// # Errors
+/// The context is too small, or a step fails.
+pub fn measure(context: &mut Context, test: Test, repeats: usize, warmup: bool) -> Result<Measured, Error> {
+    let mut measured = Measured { test, speeds: Vec::new(), first_token: Duration::ZERO, checksum: 0 };
+    for round in 0..repeats + usize::from(warmup) {
+        let run = once(context, test)?;
+        measured.first_token = run.first_token;
+        measured.checksum = run.checksum;
+        if !(warmup && round == 0) {
+            measured.speeds.push((test.prompt + test.generate) as f64 / run.time.as_secs_f64());
+        }
+    }
+    Ok(measured)
+}
+
+struct Run {
+    time: Duration,
+    first_token: Duration,
+    checksum: u64,
+}
+
+fn once(context: &mut Context, test: Test) -> Result<Run, Error> {
+    let vocab = context.model().arch().hparams().vocab;
+    let (sequence, _) = context.open_prefix(&[])?;
+    let result = (|| {
+        let mut text = Text(0);
+        let depth: Vec<u32> = (0..test.depth).map(|_| text.next(vocab)).collect();
+        feed(context, sequence, &depth, false)?;
+        let prompt: Vec<u32> = (0..test.prompt).map(|_| text.next(vocab)).collect();
+        let mut checksum = Checksum::default();
+        let start = Instant::now();
+        if let Some(best) = feed(context, sequence, &prompt, true)? {
+            checksum.add(best);
+        }
+        let mut first_token = start.elapsed();
+        for i in 0..test.generate {
+            // The input does not follow the output: all engines then compute the same.
+            let best = feed(context, sequence, &[text.next(vocab)], true)?;
+            checksum.add(best.unwrap_or(0));
+            if i == 0 && test.prompt == 0 {
+                first_token = start.elapsed();
+            }
+        }
+        Ok(Run { time: start.elapsed(), first_token, checksum: checksum.0 })
+    })();
+    context.close(sequence);
+    result
+}
+
+/// Computes tokens; the most likely one after the last, where wanted.
+fn feed(
+    context: &mut Context,
+    sequence: SequenceId,
+    tokens: &[u32],
+    wanted: bool,
+) -> Result<Option<u32>, Error> {
+    let batch = context.limits().batch;
+    let mut best = None;
+    let last = tokens.chunks(batch).count();
+    for (i, part) in tokens.chunks(batch).enumerate() {
+        let rows = if wanted && i + 1 == last { RowsWanted::Last } else { RowsWanted::None };
+        let output = context.step(&[StepPart { sequence, tokens: part, rows }])?;
+        if rows == RowsWanted::Last {
+            let row = output.row(0);
+            best = Some(row.iter().enumerate().fold(0, |b, (i, v)| if *v > row[b] { i } else { b }) as u32);
+        }
+    }
+    Ok(best)
+}
+
+/// Tokens without meaning, the same in every run.
+struct Text(u64);
+
+impl Text {
+    fn next(&mut self, vocab: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) % u64::from(vocab)) as u32
+    }
+}
+
+/// FNV-1a over token ids.
+struct Checksum(u64);
+
+impl Default for Checksum {
+    fn default() -> Self {
+        Checksum(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Checksum {
+    fn add(&mut self, token: u32) {
+        for byte in token.to_le_bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}
+
+/// One step of a plan that ran.
+#[derive(Clone, Debug)]
+pub struct TracedStep {
+    /// Whether it belongs to the prompt.
+    pub prompt: bool,
+    /// Kernel name.
+    pub kernel: String,
+    /// Names of the nodes.
+    pub label: String,
+    /// Layer, if any.
+    pub layer: Option<u16>,
+    /// Seconds from the start of the trace.
+    pub start: f64,
+    /// Seconds.
+    pub duration: f64,
+    /// Bytes that have to be moved.
+    pub bytes: u64,
+    /// Multiplications and additions.
+    pub ops: u64,
+}
+
+/// A run, step by step.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// What the device can do at most.
+    pub limits: Limits,
+    /// Steps in the order in which they ran.
+    pub steps: Vec<TracedStep>,
+}
+
+/// Runs a prompt and a generation with the time of every step; once before without, to warm up.
+///
+/// # Errors
+/// The context is too small, or a step fails.
+pub fn trace(context: &mut Context, prompt: usize, generate: usize) -> Result<Traced, Error> {
+    once(context, Test { prompt, generate, depth: 0 })?;
+    let limits = context.device_limits()?;
+    let (sequence, _) = context.open_prefix(&[])?;
+    context.set_tracing(true);
+    let result = traced(context, sequence, prompt, generate);
+    context.set_tracing(false);
+    context.close(sequence);
+    Ok(Traced { limits, steps: result? })
+}
+
+fn traced(
+    context: &mut Context,
+    sequence: SequenceId,
+    prompt: usize,
+    generate: usize,
+) -> Result<Vec<TracedStep>, Error> {
+    let vocab = context.model().arch().hparams().vocab;
+    let batch = context.limits().batch;
+    let mut text = Text(0);
+    let mut steps = Vec::new();
+    let tokens: Vec<u32> = (0..prompt).map(|_| text.next(vocab)).collect();
+    let cuts = tokens.chunks(batch).map(|c| (c.to_vec(), true));
+    let single = (0..generate).map(|_| (vec![text.next(vocab)], false)).collect::<Vec<_>>();
+    for (part, of_prompt) in cuts.chain(single) {
+        let before = context.len(sequence);
+        feed(context, sequence, &part, true)?;
+        let counts = StepCounts {
+            tokens: part.len(),
+            outputs: 1,
+            span: before + part.len().div_ceil(2),
+            kv_bits: context.kv_bits(),
+        };
+        let model = context.model().clone();
+        for (plan, times) in context.take_trace()? {
+            for time in times {
+                let step = &plan.steps[time.step as usize];
+                let cost = cost(&plan.graph, model.arch().weights(), step, counts);
+                let nodes = step.nodes.iter().map(|n| plan.graph.node(*n));
+                steps.push(TracedStep {
+                    prompt: of_prompt,
+                    kernel: step.kernel.to_owned(),
+                    label: nodes.clone().map(|n| n.label).collect::<Vec<_>>().join("+"),
+                    layer: nodes.clone().find_map(|n| n.layer),
+                    start: time.start,
+                    duration: time.duration,
+                    bytes: cost.bytes,
+                    ops: cost.ops,
+                });
+            }
+        }
+    }
+    Ok(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_have_the_customary_names() {
+        assert_eq!(Test { prompt: 512, generate: 0, depth: 0 }.name(), "pp512");
+        assert_eq!(Test { prompt: 0, generate: 128, depth: 4096 }.name(), "tg128 @ d4096");
+    }
+
+    #[test]
+    fn statistics_are_those_of_the_repeats() {
+        let speeds = vec![4.0, 1.0, 3.0, 2.0];
+        let test = Test { prompt: 1, generate: 0, depth: 0 };
+        let m = Measured { test, speeds, first_token: Duration::ZERO, checksum: 0 };
+        assert_eq!((m.mean(), m.median()), (2.5, 2.5));
+        assert!((m.deviation() - 1.2909944).abs() < 1e-6);
+    }
+}

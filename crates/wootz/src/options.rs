@@ -1,0 +1,34 @@
+use wootz_graph::KvType;
+
+/// How a context is set up on a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContextOptions {
+    /// Device name, such as `cpu`; `auto` for the best one.
+    pub device: String,
+    /// Threads of the CPU; `None` for one a core.
+    pub threads: Option<usize>,
+    /// Positions of a sequence; `None` for the model's own, as far as memory allows.
+    pub context: Option<usize>,
+    /// Sequences that the cache has room for at full length.
+    pub sequences: usize,
+    /// Tokens of a step at most.
+    pub batch: usize,
+    /// Type of cached keys.
+    pub k_type: KvType,
+    /// Type of cached values.
+    pub v_type: KvType,
+}
+
+impl Default for ContextOptions {
+    fn default() -> Self {
+        ContextOptions {
+            device: "auto".into(),
+            threads: None,
+            context: None,
+            sequences: 1,
+            batch: 512,
+            k_type: KvType::F16,
+            v_type: KvType::F16,
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! The candidates of one sampling step, on their way through the chain.
+
+use std::cmp::Ordering;
+
+use super::SampleError;
+use super::mask::BitMask;
+use super::math::{LANES, exp_neg, sum_exp};
+
+/// Logits in a block that has its own maximum, so that a search skips most of a vocabulary.
+const BLOCK: usize = 128;
+
+/// Longest list that is put in order; order is a help to later samplers, not a duty.
+pub(super) const SORTED: usize = 1024;
+
+/// A token that can still be picked.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) id: u32,
+    /// Finite.
+    pub(super) logit: f32,
+}
+
+/// Orders by logit, highest first, then by token, lowest first.
+pub(super) fn better(a: &Candidate, b: &Candidate) -> Ordering {
+    rank(b).cmp(&rank(a))
+}
+
+/// A number that is higher for a better candidate: comparing whole numbers takes no branches.
+fn rank(candidate: &Candidate) -> u64 {
+    // Adding 0 makes 0 of -0. Negative numbers have all bits turned over, others the sign.
+    let bits = (candidate.logit + 0.0).to_bits();
+    let turned = bits ^ (((bits as i32 >> 31) as u32) | 1 << 31);
+    u64::from(turned) << 32 | u64::from(!candidate.id)
+}
+
+/// Memory that outlives a step; a clone starts empty, because it holds nothing of value between steps.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    dense: Vec<f32>,
+    block_max: Vec<f32>,
+    block_sum: Vec<f64>,
+    list: Vec<Candidate>,
+    /// A copy to be torn apart while the list keeps its order.
+    spare: Vec<Candidate>,
+    weights: Vec<f32>,
+}
+
+impl Clone for Buffers {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The caller's logits, one for each token; negative infinity is no candidate.
+    Raw,
+    /// The same, changed, in `Buffers::dense`.
+    Edited,
+    /// `Buffers::list`, in the order of [`better`] if sorted.
+    List { sorted: bool },
+}
+
+/// The candidates: a row of logits at first, a list once a sampler has left few of them.
+pub(super) struct Work<'a> {
+    raw: &'a [f32],
+    buffers: &'a mut Buffers,
+    stage: Stage,
+}
+
+/// A picked token and its share of the candidates' probability.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Pick {
+    pub(super) token: u32,
+    pub(super) prob: f64,
+    /// Position in the list, if the candidates are one.
+    pub(super) index: usize,
+}
+
+impl<'a> Work<'a> {
+    /// Takes a row of logits and finds the maximum of each block.
+    pub(super) fn new(raw: &'a [f32], buffers: &'a mut Buffers) -> Result<Self, SampleError> {
+        buffers.block_max.clear();
+        let mut sound = true;
+        for block in raw.chunks(BLOCK) {
+            let (max, nan) = max_and_nan(block);
+            buffers.block_max.push(max);
+            sound &= !nan & (max < f32::INFINITY);
+        }
+        if !sound {
+            let bad = raw.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
+            return Err(SampleError::BadLogit { token: bad, value: raw[bad] });
+        }
+        Ok(Self { raw, buffers, stage: Stage::Raw })
+    }
+
+    /// The logits by token, while no sampler has made a list of them.
+    pub(super) fn dense(&self) -> Option<&[f32]> {
+        match self.stage {
+            Stage::Raw => Some(self.raw),
+            Stage::Edited => Some(&self.buffers.dense),
+            Stage::List { .. } => None,
+        }
+    }
+
+    fn dense_mut(&mut self) -> &mut [f32] {
+        if self.stage == Stage::Raw {
+            self.buffers.dense.clear();
+            self.buffers.dense.extend_from_slice(self.raw);
+            self.stage = Stage::Edited;
+        }
+        &mut self.buffers.dense
+    }
+
+    /// Leaves only the allowed tokens; the first thing that may happen to the logits.
+    pub(super) fn restrict(&mut self, mask: &BitMask<'_>) {
+        let dense = &mut self.buffers.dense;
+        dense.clear();
+        for (word, logits) in mask.words().zip(self.raw.chunks(32)) {
+            match word {
+                0 => dense.resize(dense.len() + logits.len(), f32::NEG_INFINITY),
+                u32::MAX => dense.extend_from_slice(logits),
+                _ => dense.extend(
+                    logits
+                        .iter()
+                        .enumerate()
+                        .map(|(bit, &logit)| if word >> bit & 1 == 1 { logit } else { f32::NEG_INFINITY }),
+                ),
+            }
+        }
+        dense.resize(self.raw.len(), f32::NEG_INFINITY);
+        self.stage = Stage::Edited;
+        for (block, max) in dense.chunks(BLOCK).zip(&mut self.buffers.block_max) {
+            *max = max_and_nan(block).0;
+        }
+    }
+
+    /// Changes the logits of some tokens, which must come in rising order; others are left alone.
+    ///
+    /// A change to negative infinity removes the token.
+    pub(super) fn edit<T: Copy>(&mut self, edits: &[(u32, T)], change: impl Fn(f32, T) -> f32) {
+        if edits.is_empty() {
+            return;
+        }
+        if matches!(self.stage, Stage::List { .. }) {
+            let list = &mut self.buffers.list;
+            for candidate in list.iter_mut() {
+                if let Ok(at) = edits.binary_search_by_key(&candidate.id, |edit| edit.0) {
+                    candidate.logit = change(candidate.logit, edits[at].1);
+                }
+            }
+            list.retain(|candidate| candidate.logit > f32::NEG_INFINITY);
+            self.stage = Stage::List { sorted: false };
+            return;
+        }
+        let dense = self.dense_mut();
+        for &(token, value) in edits {
+            if let Some(logit) = dense.get_mut(token as usize)
+                && *logit > f32::NEG_INFINITY
+            {
+                *logit = change(*logit, value);
+            }
+        }
+        let mut done = usize::MAX;
+        for &(token, _) in edits {
+            let at = token as usize / BLOCK;
+            if at == done {
+                continue;
+            }
+            done = at;
+            if let Some(block) = self.buffers.dense.chunks(BLOCK).nth(at) {
+                self.buffers.block_max[at] = max_and_nan(block).0;
+            }
+        }
+    }
+
+    /// The highest logit; negative infinity if there is no candidate.
+    pub(super) fn max(&self) -> f32 {
+        let highest = |max: f32, x: f32| if x > max { x } else { max };
+        match self.stage {
+            Stage::List { sorted: true } => self.buffers.list.first().map_or(f32::NEG_INFINITY, |c| c.logit),
+            Stage::List { sorted: false } => {
+                self.buffers.list.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, highest)
+            }
+            _ => self.buffers.block_max.iter().copied().fold(f32::NEG_INFINITY, highest),
+        }
+    }
+
+    /// Keeps the `k` best candidates.
+    pub(super) fn top_k(&mut self, k: usize) {
+        let k = k.max(1);
+        let Buffers { dense, block_max, list, spare, weights, .. } = &mut *self.buffers;
+        let mut sorted = false;
+        match self.stage {
+            Stage::Raw => reach(self.raw, block_max, k, weights, list),
+            Stage::Edited => reach(dense, block_max, k, weights, list),
+            Stage::List { sorted: before } => sorted = before,
+        }
+        if sorted {
+            list.truncate(k);
+        } else if k <= SORTED {
+            keep_best(list, k);
+            sorted = true;
+        } else if k < list.len() {
+            spare.clone_from(list);
+            let worst = *spare.select_nth_unstable_by(k - 1, better).1;
+            list.retain(|candidate| better(candidate, &worst).is_le());
+        }
+        self.stage = Stage::List { sorted };
+    }
+
+    /// The `n` best candidates, sorted; changes nothing.
+    pub(super) fn best(&mut self, n: usize) -> Vec<Candidate> {
+        let mut best = Vec::new();
+        if n == 0 {
+            return best;
+        }
+        let Buffers { dense, block_max, list, weights, .. } = &mut *self.buffers;
+        match self.stage {
+            Stage::Raw => reach(self.raw, block_max, n, weights, &mut best),
+            Stage::Edited => reach(dense, block_max, n, weights, &mut best),
+            Stage::List { .. } => best.clone_from(list),
+        }
+        keep_best(&mut best, n);
+        best
+    }
+
+    /// Keeps the best candidate alone.
+    pub(super) fn greedy(&mut self) {
+        let best = match self.dense() {
+            Some(dense) => {
+                let max = self.max();
+                let block = self.buffers.block_max.iter().position(|&m| m == max).unwrap_or(0);
+                let start = block * BLOCK;
+                let at = dense[start..].iter().position(|&x| x == max).unwrap_or(0);
+                Some(Candidate { id: (start + at) as u32, logit: max })
+            }
+            None => self.buffers.list.iter().copied().min_by(better),
+        };
+        self.buffers.list.clear();
+        self.buffers.list.extend(best);
+        self.stage = Stage::List { sorted: true };
+    }
+
+    /// Keeps candidates whose logit is at least `limit`, and the `min_keep` best in any case.
+    pub(super) fn keep_from(&mut self, limit: f32, min_keep: usize) {
+        match self.stage {
+            Stage::Raw | Stage::Edited => {
+                self.gather(limit);
+                if self.buffers.list.len() < min_keep {
+                    self.top_k(min_keep);
+                } else {
+                    self.stage = Stage::List { sorted: false };
+                }
+            }
+            Stage::List { sorted: true } => {
+                let list = &mut self.buffers.list;
+                let reach = list.partition_point(|c| c.logit >= limit);
+                list.truncate(reach.max(min_keep));
+            }
+            Stage::List { sorted: false } => {
+                let list = &mut self.buffers.list;
+                if list.iter().filter(|c| c.logit >= limit).count() >= min_keep {
+                    list.retain(|c| c.logit >= limit);
+                } else {
+                    self.top_k(min_keep);
+                }
+            }
+        }
+    }
+
+    /// Copies the candidates with at least this logit from the row into the list buffer.
+    fn gather(&mut self, limit: f32) {
+        let Buffers { dense, block_max, list, .. } = &mut *self.buffers;
+        let values = if self.stage == Stage::Raw { self.raw } else { dense.as_slice() };
+        collect(values, block_max, limit, list);
+    }
+
+    /// The candidates as a list, in an order that does not matter to the caller.
+    pub(super) fn list(&mut self) -> &mut Vec<Candidate> {
+        if !matches!(self.stage, Stage::List { .. }) {
+            self.gather(f32::NEG_INFINITY);
+            self.stage = Stage::List { sorted: false };
+        }
+        &mut self.buffers.list
+    }
+
+    /// The list with the unscaled probabilities `e^(logit - max)` of its members, and their sum.
+    pub(super) fn weighted(&mut self) -> (&mut Vec<Candidate>, &mut [f32], f64) {
+        self.list();
+        let max = self.max();
+        let Buffers { list, weights, .. } = &mut *self.buffers;
+        weights.clear();
+        weights.extend(list.iter().map(|c| exp_neg(c.logit - max)));
+        let total = weights.chunks(BLOCK).map(block_total).sum();
+        (list, weights, total)
+    }
+
+    /// Makes a list of the candidates at most `depth` below `max`, if they are at least `count` and hold
+    /// at least `mass` of `e^(logit - max)`; tells whether it did.
+    pub(super) fn narrow(&mut self, max: f32, depth: f32, mass: f64, count: usize) -> bool {
+        self.gather(max - depth);
+        let list = &self.buffers.list;
+        let held: f64 = list.iter().map(|c| f64::from(exp_neg(c.logit - max))).sum();
+        let enough = depth == f32::INFINITY || (held >= mass && list.len() >= count);
+        if enough {
+            self.stage = Stage::List { sorted: false };
+        }
+        enough
+    }
+
+    /// Says that the list is no longer in order of its logits.
+    pub(super) fn unsorted(&mut self) {
+        self.stage = Stage::List { sorted: false };
+    }
+
+    /// Number of candidates.
+    pub(super) fn count(&self) -> usize {
+        match self.dense() {
+            Some(dense) => dense.iter().filter(|x| **x > f32::NEG_INFINITY).count(),
+            None => self.buffers.list.len(),
+        }
+    }
+
+    /// Sum of `e^(logit - max)` over all candidates.
+    pub(super) fn total(&mut self, max: f32) -> f64 {
+        match self.dense() {
+            Some(dense) => dense.chunks(BLOCK).map(|block| sum_exp(block, max)).sum(),
+            None => self.weighted().2,
+        }
+    }
+
+    /// Standard deviation of the logits.
+    pub(super) fn deviation(&self) -> f64 {
+        let count = self.count().max(1) as f64;
+        let mean = self.sum(|x| x) / count;
+        (self.sum(|x| (x - mean) * (x - mean)) / count).sqrt()
+    }
+
+    fn sum(&self, term: impl Fn(f64) -> f64) -> f64 {
+        match self.dense() {
+            Some(dense) => sum_finite(dense, term),
+            None => self.buffers.list.iter().map(|c| term(f64::from(c.logit))).sum(),
+        }
+    }
+
+    /// Divides the logits by a temperature above 0.
+    pub(super) fn scale(&mut self, temperature: f32) {
+        if !(self.max() / temperature).is_finite() {
+            // So near to 0 that only the best token has a chance.
+            return self.greedy();
+        }
+        if let Stage::List { .. } = self.stage {
+            for candidate in &mut self.buffers.list {
+                candidate.logit = (candidate.logit / temperature).max(f32::MIN);
+            }
+            return;
+        }
+        let scaled = |x: f32| {
+            let y = x / temperature;
+            let bounded = if y > f32::MIN { y } else { f32::MIN };
+            if x > f32::NEG_INFINITY { bounded } else { x }
+        };
+        let Buffers { dense, block_max, .. } = &mut *self.buffers;
+        if self.stage == Stage::Raw {
+            dense.clear();
+            dense.extend(self.raw.iter().map(|&x| scaled(x)));
+            self.stage = Stage::Edited;
+        } else {
+            dense.iter_mut().for_each(|x| *x = scaled(*x));
+        }
+        // Division keeps the order, so the maxima stay the maxima.
+        block_max.iter_mut().for_each(|x| *x = scaled(*x));
+    }
+
+    /// Picks a candidate by its probability, given a number of `[0, 1)`.
+    pub(super) fn pick(&mut self, uniform: f64) -> Option<Pick> {
+        let max = self.max();
+        if matches!(self.stage, Stage::List { .. }) {
+            let (list, weights, total) = self.weighted();
+            let index = walk(weights.iter().copied(), uniform * total)?;
+            let prob = f64::from(weights[index]) / total;
+            return Some(Pick { token: list[index].id, prob, index });
+        }
+        let Buffers { dense, block_sum, .. } = &mut *self.buffers;
+        let values = if self.stage == Stage::Raw { self.raw } else { dense.as_slice() };
+        block_sum.clear();
+        block_sum.extend(values.chunks(BLOCK).map(|block| sum_exp(block, max)));
+        let total: f64 = block_sum.iter().sum();
+        let mut target = uniform * total;
+        let mut block = 0;
+        let last = block_sum.iter().rposition(|&sum| sum > 0.0)?;
+        while block < last && target >= block_sum[block] {
+            target -= block_sum[block];
+            block += 1;
+        }
+        let start = block * BLOCK;
+        let weights = values[start..].iter().take(BLOCK).map(|&x| exp_neg(x - max));
+        let index = start + walk(weights, target)?;
+        Some(Pick { token: index as u32, prob: f64::from(exp_neg(values[index] - max)) / total, index })
+    }
+}
+
+/// The first position at which the running sum exceeds `target`; the last one of weight if none does.
+fn walk(weights: impl Iterator<Item = f32>, mut target: f64) -> Option<usize> {
+    let mut last = None;
+    for (i, weight) in weights.enumerate().filter(|(_, weight)| *weight > 0.0) {
+        last = Some(i);
+        target -= f64::from(weight);
+        if target < 0.0 {
+            break;
+        }
+    }
+    last
+}
+
+/// Maximum of a block, and whether it holds a NaN (which the maximum ignores).
+fn max_and_nan(block: &[f32]) -> (f32, bool) {
+    let mut max = [f32::NEG_INFINITY; LANES];
+    let mut nan = [0u32; LANES];
+    let (chunks, rest) = block.as_chunks::<LANES>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            let x = chunk[lane];
+            max[lane] = if x > max[lane] { x } else { max[lane] };
+            nan[lane] |= u32::from(x.is_nan());
+        }
+    }
+    let all = max.iter().chain(rest);
+    let highest = all.fold(f32::NEG_INFINITY, |max, &x| if x > max { x } else { max });
+    (highest, nan.iter().any(|&n| n != 0) || rest.iter().any(|x| x.is_nan()))
+}
+
+/// Sum of a block, in a fixed order.
+fn block_total(block: &[f32]) -> f64 {
+    let mut lanes = [0.0f32; LANES];
+    let (chunks, rest) = block.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane += x;
+        }
+    }
+    lanes.iter().chain(rest).map(|&x| f64::from(x)).sum()
+}
+
+/// Sum of `term` over the finite logits, in a fixed order.
+fn sum_finite(values: &[f32], term: impl Fn(f64) -> f64) -> f64 {
+    let finite = |x: f32| if x > f32::NEG_INFINITY { term(f64::from(x)) } else { 0.0 };
+    let mut lanes = [0.0f64; LANES];
+    let (chunks, rest) = values.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += finite(x);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest.iter().map(|&x| finite(x)).sum::<f64>()
+}
+
+/// The candidates of a row with at least this logit, by token.
+fn collect(values: &[f32], block_max: &[f32], limit: f32, out: &mut Vec<Candidate>) {
+    out.clear();
+    for (at, (block, &max)) in values.chunks(BLOCK).zip(block_max).enumerate() {
+        if max < limit {
+            continue;
+        }
+        for (i, &logit) in block.iter().enumerate() {
+            if logit >= limit && logit > f32::NEG_INFINITY {
+                out.push(Candidate { id: (at * BLOCK + i) as u32, logit });
+            }
+        }
+    }
+}
+
+/// Candidates of a row among which the `k` best are, by token.
+fn reach(values: &[f32], block_max: &[f32], k: usize, scratch: &mut Vec<f32>, out: &mut Vec<Candidate>) {
+    let mut limit = f32::NEG_INFINITY;
+    if k < block_max.len() {
+        // The k-th highest block maximum: k logits reach it, so the k-th best is no lower.
+        scratch.clear();
+        scratch.extend_from_slice(block_max);
+        let by_height = |a: &f32, b: &f32| b.partial_cmp(a).unwrap_or(Ordering::Equal);
+        limit = *scratch.select_nth_unstable_by(k - 1, by_height).1;
+    }
+    collect(values, block_max, limit, out);
+}
+
+/// Cuts a list to its `k` best members, sorted.
+fn keep_best(list: &mut Vec<Candidate>, k: usize) {
+    if k < list.len() {
+        list.select_nth_unstable_by(k - 1, better);
+        list.truncate(k);
+    }
+    list.sort_unstable_by(better);
+}
