@@ -1,12 +1,12 @@
-//! Attention over a paged cache, with the softmax computed as the positions go by.
+//! Attention over a paged cache.
 //!
 //! Work is cut into tiles: some rows (a row is one query head of one token) that share a sequence and a key head,
 //! so that keys and values are read once for all of them. A row's result depends on the row and on what it sees
 //! alone. Its arithmetic follows absolute positions:
 //! * a score is one chain of multiply-adds over the elements of the head;
-//! * every [`SPAN`] positions the running maximum, the sum (in 16 lanes) and the weighted values are brought up to
-//!   date, the values by one chain of multiply-adds over the visible positions;
-//! * every [`SEGMENT`] positions that starts anew, and the results of segments are merged upwards.
+//! * in every segment of [`SEGMENT`] positions a softmax of its own gives weights, summed in 16 lanes, and each
+//!   element of the weighted values is one chain of multiply-adds over the visible positions;
+//! * the segments are merged upwards.
 //!
 //! What a row does not see adds nothing, not even a zero times what is there. So the bits are the same whatever
 //! rows stand in a tile, however a prompt is cut, and whether threads share the segments of a row.
@@ -25,13 +25,13 @@ use wootz_graph::{BLOCK_TOKENS, CacheSpec, StepInputs};
 mod rows;
 mod tile;
 
-/// Positions after which the running maximum is brought up to date.
-const SPAN: usize = 128;
-/// Positions whose result is computed apart and merged, so that threads can share a long context.
+/// Positions whose softmax is computed apart and then merged.
 const SEGMENT: usize = 512;
 /// Most rows in a tile.
-const TILE_ROWS: usize = 48;
-/// Tiles for each worker below which segments become work items.
+const TILE_ROWS: usize = 96;
+/// Rows below which tiles are not made smaller for the sake of more threads.
+const FEW_ROWS: usize = 24;
+/// Tiles that each worker should have; with fewer, segments become work items.
 const TILES_PER_WORKER: usize = 4;
 
 /// How the tokens of one step look at the caches of one group: for all layers with the same attributes.
@@ -124,6 +124,11 @@ impl AttentionPlan {
             items: Vec::new(),
             partials: 0,
         };
+        let mut tile_rows = TILE_ROWS;
+        while tile_rows > FEW_ROWS && inputs.positions.len() * heads < tile_rows * TILES_PER_WORKER * workers
+        {
+            tile_rows /= 2;
+        }
         for run in inputs.sequences.chunk_by(|a, b| a == b) {
             let first = plan.seen.len();
             let positions = &inputs.positions[first..first + run.len()];
@@ -150,7 +155,7 @@ impl AttentionPlan {
             plan.blocks.extend_from_slice(table.blocks);
             let blocks = start..plan.blocks.len();
             plan.sequences.push(Sequence { first_block: table.first as usize, blocks });
-            plan.add_tiles(first, run.len(), share);
+            plan.add_tiles(first, run.len(), tile_rows);
         }
         plan.add_items(workers);
         Ok(plan)
@@ -170,14 +175,20 @@ impl AttentionPlan {
         self.v_pad() + LANES
     }
 
-    fn add_tiles(&mut self, token: usize, tokens: usize, share: usize) {
-        let sequence = self.sequences.len() - 1;
+    fn add_tiles(&mut self, token: usize, tokens: usize, most: usize) {
+        let (sequence, share) = (self.sequences.len() - 1, self.share());
         let rows = tokens * share;
-        let count = rows.div_ceil(TILE_ROWS);
-        // Whole tokens where that is possible, of about the same number.
-        let each = rows.div_ceil(count).next_multiple_of(share);
-        let each = if each > TILE_ROWS { TILE_ROWS / share * share } else { each };
-        let each = if each == 0 { rows.div_ceil(count) } else { each };
+        let count = rows.div_ceil(most);
+        // Tiles of about the same size, of whole tokens where that is possible.
+        let even = rows.div_ceil(count);
+        let whole = even.next_multiple_of(share);
+        let each = if whole <= most {
+            whole
+        } else if share <= most {
+            most / share * share
+        } else {
+            even
+        };
         for kv_head in 0..self.kv_heads {
             for first in (0..rows).step_by(each) {
                 let rows = each.min(rows - first);

@@ -171,6 +171,8 @@ pub(crate) trait Simd: Copy + 'static {
     const TOKENS: usize;
     /// Whether narrow products sum in 16 bits, two sums in a lane.
     const PAIRS: bool;
+    /// Most rows of a float product that the registers hold sums for: with one vector of columns, and with two.
+    const ROWS: [usize; 2];
     /// Float vectors that the registers hold as sums, next to two operands.
     const SUMS: usize;
     /// Whether matrix products gain from codes expanded to bytes once for many tiles.

@@ -1,16 +1,16 @@
 //! Storage of one layer's keys and values, in physical blocks of [`BLOCK_TOKENS`] positions.
 //!
 //! A block holds its heads one after the other, each as keys and then values. Attention puts positions into lanes
-//! for the scores and elements of the value heads for the sums, so keys are stored transposed. With `P` =
-//! [`BLOCK_TOKENS`] and groups of 32 elements of a head, for one head of one block:
+//! for the scores, and elements of the value heads for the sums, and reads memory strictly upwards. So, with
+//! `P` = [`BLOCK_TOKENS`] positions and 16 lanes, one head of one block is:
 //!
 //! | type | keys | values |
 //! |---|---|---|
-//! | f32, f16, bf16 | `[k_dim][P]` | `[P][v_dim]`, rows padded with zeros to whole vectors |
-//! | q8_0 | f16 scales `[k_dim/32][P]`, i8 `[k_dim][P]` | f16 scales `[v_dim/32][P]`, i8 `[P][v_dim]` |
-//! | q4_0 | f16 scales `[k_dim/32][P]`, bytes `[k_dim/32][16][P]` | f16 scales `[v_dim/32][P]`, bytes `[P][v_dim/32][16]` |
+//! | f32, f16, bf16 | `[P/16][k_dim][16]` | `[v_dim/16][P][16]`, the last part filled up with zeros |
+//! | q8_0 | f16 scales `[k_dim/32][P]`, i8 as above | f16 scales `[v_dim/32][P]`, i8 as above |
+//! | q4_0 | f16 scales `[k_dim/32][P]`, bytes `[P/16][k_dim/2][16]` | f16 scales `[v_dim/32][P]`, bytes `[v_dim/32][P][16]` |
 //!
-//! A byte of q4_0 holds elements `j` (low nibble) and `j + 16` of a group of one position, as in GGUF. No byte
+//! A byte of q4_0 holds elements `j` (low nibble) and `j + 16` of a group of 32 of one position, as in GGUF. No byte
 //! belongs to two positions.
 
 use crate::isa::LANES;

@@ -1,13 +1,17 @@
 //! The rows of one tile over some segments of positions.
 
-use super::rows::{Panel, most_rows, multiply};
-use super::{AttentionPlan, LANES, SEGMENT, SPAN, TILE_ROWS, Tile};
+use super::rows::{Matrix, PARTS, Product, Rows};
+use super::{AttentionPlan, LANES, SEGMENT, TILE_ROWS, Tile};
 use crate::isa::element::{Bf16, F16, F32};
 use crate::isa::{Op, Simd};
 use crate::kv::{KvCache, panel};
 use crate::math::{exp_of_negative, tanh};
+use std::marker::PhantomData;
 use std::ops::Range;
 use wootz_graph::{BLOCK_TOKENS, KvType};
+
+/// Blocks in a segment.
+const BLOCKS: usize = SEGMENT / BLOCK_TOKENS;
 
 /// What all tiles of a call share.
 pub(super) struct Job<'a> {
@@ -27,42 +31,106 @@ unsafe impl Sync for Job<'_> {}
 
 /// Elements of working memory for a tile.
 pub(super) fn memory_elements(rows: usize, k_dim: usize, v_pad: usize) -> usize {
-    rows * (SPAN + LANES + 2 * v_pad) + BLOCK_TOKENS * (k_dim + v_pad)
+    rows * (k_dim + SEGMENT + 2 * v_pad) + SEGMENT * k_dim.max(v_pad)
 }
 
 /// Working memory of a tile.
 struct Memory<'a> {
-    /// Scores, then weights `[rows, SPAN]`.
+    /// Queries `[rows, k_dim]`.
+    queries: &'a mut [f32],
+    /// Scores, then weights `[rows, SEGMENT]`.
     scores: &'a mut [f32],
-    /// Sums of weights, in lanes `[rows, LANES]`.
-    sums: &'a mut [f32],
     /// Weighted values of the segment `[rows, v_pad]`.
     values: &'a mut [f32],
     /// Weighted values of the segments before `[rows, v_pad]`.
     total: &'a mut [f32],
-    /// Keys of a block `[k_dim, BLOCK_TOKENS]`.
-    k_panel: &'a mut [f32],
-    /// Values of a block `[BLOCK_TOKENS, v_pad]`.
-    v_panel: &'a mut [f32],
+    /// Decoded keys `[SEGMENT/16, k_dim, 16]` or values `[v_pad/16, SEGMENT, 16]` of a segment.
+    panel: &'a mut [f32],
 }
 
 impl Memory<'_> {
     fn new(memory: &mut [f32], rows: usize, k_dim: usize, v_pad: usize) -> Memory<'_> {
-        let (scores, memory) = memory.split_at_mut(rows * SPAN);
-        let (sums, memory) = memory.split_at_mut(rows * LANES);
+        let (queries, memory) = memory.split_at_mut(rows * k_dim);
+        let (scores, memory) = memory.split_at_mut(rows * SEGMENT);
         let (values, memory) = memory.split_at_mut(rows * v_pad);
         let (total, memory) = memory.split_at_mut(rows * v_pad);
-        let (k_panel, memory) = memory.split_at_mut(BLOCK_TOKENS * k_dim);
-        let v_panel = &mut memory[..BLOCK_TOKENS * v_pad];
-        Memory { scores, sums, values, total, k_panel, v_panel }
+        Memory { queries, scores, values, total, panel: &mut memory[..SEGMENT * k_dim.max(v_pad)] }
     }
 }
 
-/// The softmax of the positions seen so far: the largest score, and the sum of `exp(score - largest)`.
+/// The softmax of some scores: the largest, and the sum of `exp(score - largest)`.
 #[derive(Clone, Copy)]
 struct Softmax {
     largest: f32,
     sum: f32,
+}
+
+/// Positions from `start` up to `end`.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Seen {
+    start: u32,
+    end: u32,
+}
+
+impl Seen {
+    fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+
+    fn len(self) -> usize {
+        self.end.saturating_sub(self.start) as usize
+    }
+
+    /// The parts of `size` positions that have seen ones.
+    fn parts(self, size: usize) -> Range<usize> {
+        self.start as usize / size..(self.end as usize).div_ceil(size)
+    }
+}
+
+/// What each row of a tile sees.
+struct View {
+    rows: [Seen; TILE_ROWS],
+    count: usize,
+}
+
+impl View {
+    fn new(plan: &AttentionPlan, tile: &Tile) -> View {
+        let mut view = View { rows: [Seen::default(); TILE_ROWS], count: tile.rows };
+        for (row, seen) in view.rows[..tile.rows].iter_mut().enumerate() {
+            let range = &plan.seen[tile.place(plan, row).0];
+            *seen = Seen { start: range.start as u32, end: range.end as u32 };
+        }
+        view
+    }
+
+    /// What each row sees of a segment, counted from the segment's start.
+    fn of(&self, segment: usize) -> View {
+        let mut view = View { rows: [Seen::default(); TILE_ROWS], count: self.count };
+        let clip = |at: u32| at.saturating_sub((segment * SEGMENT) as u32).min(SEGMENT as u32);
+        for (part, seen) in view.rows[..self.count].iter_mut().zip(&self.rows) {
+            *part = Seen { start: clip(seen.start), end: clip(seen.end) };
+        }
+        view
+    }
+
+    /// The rows that see something.
+    fn seeing(&self) -> impl DoubleEndedIterator<Item = (usize, Seen)> {
+        (0..self.count).map(|row| (row, self.rows[row])).filter(|(_, seen)| !seen.is_empty())
+    }
+
+    /// What all of some rows see.
+    fn all(&self, rows: Range<usize>) -> Seen {
+        let first = Seen { start: 0, end: u32::MAX };
+        let both = |a: Seen, b: &Seen| Seen { start: a.start.max(b.start), end: a.end.min(b.end) };
+        self.rows[rows].iter().fold(first, both)
+    }
+
+    /// From the first to the last position that any of the rows sees.
+    fn any(&self) -> Seen {
+        let first = Seen { start: u32::MAX, end: 0 };
+        let both = |a: Seen, b: Seen| Seen { start: a.start.min(b.start), end: a.end.max(b.end) };
+        self.seeing().map(|(_, seen)| seen).fold(first, both)
+    }
 }
 
 /// Some segments of a tile: to partial results, or all of them to the result.
@@ -79,40 +147,38 @@ impl Op for Part<'_> {
     #[inline(always)]
     unsafe fn call<S: Simd>(self) {
         let Part { job, tile, segments, memory } = self;
-        let (plan, rows) = (job.plan, tile.rows);
-        let v_pad = plan.v_pad();
-        let mut memory = Memory::new(memory, rows, plan.k_dim, v_pad);
-        let mut totals = [Softmax { largest: f32::NEG_INFINITY, sum: 0.0 }; TILE_ROWS];
-        memory.total.fill(0.0);
+        let plan = job.plan;
+        let (v_pad, k_dim) = (plan.v_pad(), plan.k_dim);
+        let mut memory = Memory::new(memory, tile.rows, k_dim, v_pad);
+        for (row, query) in memory.queries.chunks_exact_mut(k_dim).enumerate() {
+            let (token, head) = tile.place(plan, row);
+            let at = (token * plan.attention.heads as usize + head) * k_dim;
+            query.copy_from_slice(&job.q[at..at + k_dim]);
+        }
+        let view = View::new(plan, tile);
+        let mut totals = [None; TILE_ROWS];
         for segment in segments {
-            let mut largest = [f32::NEG_INFINITY; TILE_ROWS];
-            memory.values.fill(0.0);
-            memory.sums.fill(0.0);
+            let seen = view.of(segment);
+            let mut parts = [Softmax { largest: 0.0, sum: 0.0 }; TILE_ROWS];
             // SAFETY: `run` has checked all sizes; the processor has `S`.
-            unsafe { walk::<S>(job, tile, segment, &mut memory, &mut largest) };
-            for row in 0..rows {
-                if !tile.sees(plan, row, segment) {
-                    continue;
-                }
-                let values = &memory.values[row * v_pad..][..v_pad];
+            unsafe { attend::<S>(job, tile, segment, &seen, &mut memory, &mut parts) };
+            for (row, _) in seen.seeing() {
+                let (part, values) = (parts[row], &memory.values[row * v_pad..][..v_pad]);
                 // SAFETY: as above; partial results have room for every row of every segment of the tile.
                 unsafe {
-                    let sum = S::f_sum(S::f_load(memory.sums[row * LANES..][..LANES].as_ptr()));
-                    let part = Softmax { largest: largest[row], sum };
                     if let Some(place) = job.partial(tile, segment, row) {
                         place.copy_from_nonoverlapping(values.as_ptr(), v_pad);
                         place.add(v_pad).write(part.largest);
                         place.add(v_pad + 1).write(part.sum);
                     } else {
                         let total = &mut memory.total[row * v_pad..][..v_pad];
-                        let first = tile.starts_in(plan, row, segment);
-                        totals[row] = merge::<S>(first, totals[row], total, part, values.as_ptr());
+                        totals[row] = Some(merge::<S>(totals[row], total, part, values.as_ptr()));
                     }
                 }
             }
         }
         if tile.partial.is_none() {
-            for (row, total) in totals[..rows].iter().enumerate() {
+            for (row, total) in totals[..tile.rows].iter().enumerate() {
                 // SAFETY: the row is the tile's.
                 unsafe { finish::<S>(job, tile, row, *total, &memory.total[row * v_pad..][..v_pad]) };
             }
@@ -134,21 +200,23 @@ impl Op for Merge<'_> {
     unsafe fn call<S: Simd>(self) {
         let Merge { job, tile, memory } = self;
         let v_pad = job.plan.v_pad();
-        let values = &mut memory[..v_pad];
-        for row in 0..tile.rows {
-            values.fill(0.0);
-            let mut total = Softmax { largest: f32::NEG_INFINITY, sum: 0.0 };
-            for segment in tile.segments.clone().filter(|s| tile.sees(job.plan, row, *s)) {
+        let memory = Memory::new(memory, tile.rows, job.plan.k_dim, v_pad);
+        let view = View::new(job.plan, tile);
+        let mut totals = [None; TILE_ROWS];
+        for segment in tile.segments.clone() {
+            for (row, _) in view.of(segment).seeing() {
                 let Some(place) = job.partial(tile, segment, row) else { continue };
+                let values = &mut memory.total[row * v_pad..][..v_pad];
                 // SAFETY: the segment's item has written what the row sees of it, and all items are done.
                 unsafe {
                     let part = Softmax { largest: place.add(v_pad).read(), sum: place.add(v_pad + 1).read() };
-                    let first = tile.starts_in(job.plan, row, segment);
-                    total = merge::<S>(first, total, values, part, place);
+                    totals[row] = Some(merge::<S>(totals[row], values, part, place));
                 }
             }
+        }
+        for (row, total) in totals[..tile.rows].iter().enumerate() {
             // SAFETY: the row is the tile's.
-            unsafe { finish::<S>(job, tile, row, total, values) };
+            unsafe { finish::<S>(job, tile, row, *total, &memory.total[row * v_pad..][..v_pad]) };
         }
     }
 }
@@ -168,214 +236,226 @@ impl Tile {
         let (share, row) = (plan.share(), self.first + row);
         (self.token + row / share, self.kv_head * share + row % share)
     }
-
-    /// What a row sees.
-    fn seen<'a>(&self, plan: &'a AttentionPlan, row: usize) -> &'a Range<usize> {
-        &plan.seen[self.place(plan, row).0]
-    }
-
-    /// What a row sees of the `len` positions from `start` on, counted from `start`.
-    fn seen_of(&self, plan: &AttentionPlan, row: usize, start: usize, len: usize) -> Range<usize> {
-        let seen = self.seen(plan, row);
-        clip(&(seen.start.saturating_sub(start)..seen.end.saturating_sub(start)), 0, len)
-    }
-
-    fn sees(&self, plan: &AttentionPlan, row: usize, segment: usize) -> bool {
-        !self.seen_of(plan, row, segment * SEGMENT, SEGMENT).is_empty()
-    }
-
-    /// Whether a segment is the first in which the row sees something.
-    fn starts_in(&self, plan: &AttentionPlan, row: usize, segment: usize) -> bool {
-        self.seen(plan, row).start / SEGMENT == segment
-    }
 }
 
-/// The part of `range` that lies in the `len` positions from `start` on, counted from `start`.
-fn clip(range: &Range<usize>, start: usize, len: usize) -> Range<usize> {
-    range.start.saturating_sub(start).min(len)..range.end.saturating_sub(start).min(len)
-}
-
-/// Walks the positions of a segment upwards for all rows.
+/// Softmax and weighted values of all rows that see something of a segment.
 ///
 /// # Safety
 /// The processor has `S`; the tile is one of the plan, and `run` has checked the cache and the queries.
 #[inline(always)]
-unsafe fn walk<S: Simd>(
+unsafe fn attend<S: Simd>(
     job: &Job<'_>,
     tile: &Tile,
     segment: usize,
+    view: &View,
     memory: &mut Memory<'_>,
-    largest: &mut [f32; TILE_ROWS],
+    parts: &mut [Softmax; TILE_ROWS],
 ) {
-    let (plan, rows) = (job.plan, tile.rows);
-    let (v_pad, heads) = (plan.v_pad(), plan.attention.heads as usize);
-    let mut queries = [std::ptr::null(); TILE_ROWS];
-    for (row, query) in queries[..rows].iter_mut().enumerate() {
-        let (token, head) = tile.place(plan, row);
-        *query = job.q[(token * heads + head) * plan.k_dim..][..plan.k_dim].as_ptr();
-    }
+    let plan = job.plan;
+    let (Some((first, _)), Some((last, _))) = (view.seeing().next(), view.seeing().next_back()) else {
+        return;
+    };
+    let (rows, any) = (first..last + 1, view.any());
     let sequence = &plan.sequences[tile.sequence];
-    let blocks = &plan.blocks[sequence.blocks.clone()];
-    for span in (segment * SEGMENT..(segment + 1) * SEGMENT).step_by(SPAN) {
-        let mut seen = [const { 0..0 }; TILE_ROWS];
-        for (row, seen) in seen[..rows].iter_mut().enumerate() {
-            *seen = tile.seen_of(plan, row, span, SPAN);
+    let mut blocks = [0; BLOCKS];
+    for i in any.parts(BLOCK_TOKENS) {
+        let index = segment * BLOCKS + i - sequence.first_block;
+        blocks[i] = plan.blocks[sequence.blocks.clone()][index];
+    }
+    // SAFETY: queries have `k_dim` elements, score rows `SEGMENT`, value rows `v_pad`; `blocks` are those seen.
+    unsafe {
+        scores::<S>(job, tile, any, rows.clone(), &blocks, memory);
+        for (row, seen) in view.seeing() {
+            parts[row] = weigh::<S>(plan, seen, &mut memory.scores[row * SEGMENT..][..SEGMENT]);
         }
-        let seen = &seen[..rows];
-        let blocks_of_span = || {
-            (0..SPAN).step_by(BLOCK_TOKENS).filter_map(|at| {
-                let sees = |s: &Range<usize>| !clip(s, at, BLOCK_TOKENS).is_empty();
-                let first = seen.iter().position(sees)?;
-                let last = seen.iter().rposition(sees)?;
-                Some((at, first..last + 1, blocks[(span + at) / BLOCK_TOKENS - sequence.first_block]))
-            })
-        };
-        for (at, rows, block) in blocks_of_span() {
-            let scores = memory.scores.as_mut_ptr();
-            let source = Source {
-                ty: job.cache.layout().k_type,
-                bytes: job.cache.keys(block, tile.kv_head),
-                cols: BLOCK_TOKENS / LANES,
-            };
-            // SAFETY: queries have `k_dim` elements, score rows `SPAN`, and `at` is a block's start in a span.
-            unsafe {
-                let decode = |out| panel::keys::<S>(source.ty, source.bytes, plan.k_dim, out);
-                let source = source.ready::<S>(rows.len(), decode, memory.k_panel);
-                let query = |r| queries[rows.start + r];
-                let score = |r| scores.add((rows.start + r) * SPAN + at);
-                source.multiply::<S>(rows.len(), query, 0..plan.k_dim, score, false);
-            }
-        }
-        for (row, seen) in seen.iter().enumerate().filter(|(_, s)| !s.is_empty()) {
-            let scores = &mut memory.scores[row * SPAN..][..SPAN];
-            let sums = &mut memory.sums[row * LANES..][..LANES];
-            let values = &mut memory.values[row * v_pad..][..v_pad];
-            // SAFETY: the slices have whole vectors.
-            largest[row] = unsafe { weigh::<S>(plan, seen, scores, sums, values, largest[row]) };
-        }
-        for (at, rows, block) in blocks_of_span() {
-            let source = Source {
-                ty: job.cache.layout().v_type,
-                bytes: job.cache.values(block, tile.kv_head),
-                cols: v_pad / LANES,
-            };
-            // SAFETY: weight rows have `SPAN` elements, value rows `v_pad`, and `at` is a block's start in a span.
-            unsafe {
-                let decode = |out| panel::values::<S>(source.ty, source.bytes, v_pad, out);
-                let source = source.ready::<S>(rows.len(), decode, memory.v_panel);
-                let groups = rows.len().div_ceil(most_rows::<S>());
-                let each = rows.len().div_ceil(groups);
-                for first in rows.clone().step_by(each) {
-                    let group = first..(first + each).min(rows.end);
-                    let clipped = |row: usize| clip(&seen[row], at, BLOCK_TOKENS);
-                    let start = group.clone().map(|r| clipped(r).start).max().unwrap_or(0);
-                    let end = group.clone().map(|r| clipped(r).end).min().unwrap_or(0);
-                    let weights = memory.scores.as_ptr();
-                    let values = memory.values.as_mut_ptr();
-                    let add = |rows: Range<usize>, positions: Range<usize>| {
-                        let from = positions.start;
-                        let weight = |r| weights.add((rows.start + r) * SPAN + at + from);
-                        let value = |r| values.add((rows.start + r) * v_pad);
-                        source.multiply::<S>(rows.len(), weight, positions, value, true);
-                    };
-                    if start >= end {
-                        group.for_each(|r| add(r..r + 1, clipped(r)));
-                        continue;
-                    }
-                    // What all rows see is done together; each row takes its positions in rising order.
-                    group.clone().for_each(|r| add(r..r + 1, clipped(r).start..start));
-                    add(group.clone(), start..end);
-                    group.for_each(|r| add(r..r + 1, end..clipped(r).end));
-                }
-            }
-        }
+        weighted_values::<S>(job, tile, view, rows, &blocks, memory);
     }
 }
 
-/// Keys or values of one head of one block: positions and elements, in rows of `cols` vectors.
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    ty: KvType,
-    bytes: &'a [u8],
-    cols: usize,
-}
-
-impl<'a> Source<'a> {
-    /// The block as floats that kernels load: as it is, or decoded to `panel` where it must be or many rows use it.
-    ///
-    /// # Safety
-    /// The processor has `S`.
-    #[inline(always)]
-    unsafe fn ready<S: Simd>(
-        self,
-        rows: usize,
-        decode: impl FnOnce(*mut f32),
-        panel: &'a mut [f32],
-    ) -> Source<'a> {
-        let as_it_is = match self.ty {
-            KvType::F32 => true,
-            KvType::F16 | KvType::BF16 => rows <= 2 * most_rows::<S>(),
-            KvType::Q8_0 | KvType::Q4_0 => false,
-        };
-        if as_it_is {
-            return self;
-        }
-        decode(panel.as_mut_ptr());
-        Source { ty: KvType::F32, bytes: bytemuck::cast_slice(panel), cols: self.cols }
-    }
-
-    /// Multiplies rows of `a` with the panel's rows `used`.
-    ///
-    /// # Safety
-    /// As for [`multiply`].
-    #[inline(always)]
-    unsafe fn multiply<S: Simd>(
-        self,
-        rows: usize,
-        a: impl Fn(usize) -> *const f32,
-        used: Range<usize>,
-        out: impl Fn(usize) -> *mut f32,
-        add: bool,
-    ) {
-        if used.is_empty() {
-            return;
-        }
-        let width = self.cols * LANES;
-        let bytes = |size: usize| &self.bytes[used.start * width * size..used.end * width * size];
-        let panel = |size| Panel { start: bytes(size).as_ptr(), rows: used.len(), cols: self.cols };
-        // SAFETY: the panel lies in `bytes`; the caller promises the rest.
-        unsafe {
-            match self.ty {
-                KvType::F16 => multiply::<S, F16>(rows, a, panel(2), out, add),
-                KvType::BF16 => multiply::<S, Bf16>(rows, a, panel(2), out, add),
-                _ => multiply::<S, F32>(rows, a, panel(4), out, add),
-            }
-        }
-    }
-}
-
-/// Turns the scores of a span, raw products, into weights: scales and caps them, raises the maximum, adds the weights
-/// to the sums. Returns the new maximum. Only vectors with seen positions are touched; unseen lanes get 0.
+/// Multiplies the queries of some rows with the keys of a segment, as far as they are seen by any row.
 ///
 /// # Safety
-/// The processor has `S`; `scores` has `SPAN` elements, `sums` `LANES`, `values` whole vectors.
+/// The processor has `S`; the memory has its sizes.
 #[inline(always)]
-unsafe fn weigh<S: Simd>(
-    plan: &AttentionPlan,
-    seen: &Range<usize>,
-    scores: &mut [f32],
-    sums: &mut [f32],
-    values: &mut [f32],
-    largest: f32,
-) -> f32 {
+unsafe fn scores<S: Simd>(
+    job: &Job<'_>,
+    tile: &Tile,
+    any: Seen,
+    rows: Range<usize>,
+    blocks: &[u32; BLOCKS],
+    memory: &mut Memory<'_>,
+) {
+    const HALVES: usize = BLOCK_TOKENS / LANES;
+    let (ty, k_dim) = (job.cache.layout().k_type, job.plan.k_dim);
+    let as_it_is = Loaded::of::<S>(ty, rows.len());
+    let columns = any.parts(LANES);
+    let mut starts = [std::ptr::null(); PARTS];
+    // SAFETY: keys of a block are two halves of `k_dim` vectors; the panel has room for all columns.
+    unsafe {
+        for (start, column) in starts.iter_mut().zip(columns.clone()) {
+            let (keys, half) = (job.cache.keys(blocks[column / HALVES], tile.kv_head), column % HALVES);
+            *start = match as_it_is {
+                Some(loaded) => keys[half * k_dim * LANES * loaded.bytes()..].as_ptr(),
+                None => {
+                    let out = memory.panel[column * k_dim * LANES..][..k_dim * LANES].as_mut_ptr();
+                    panel::keys::<S>(ty, keys, k_dim, half, out);
+                    out.cast_const().cast()
+                }
+            };
+        }
+        let queries = memory.queries.as_ptr().add(rows.start * k_dim);
+        let out = memory.scores.as_mut_ptr().add(rows.start * SEGMENT + columns.start * LANES);
+        multiply::<S>(
+            as_it_is.unwrap_or(Loaded::F32),
+            rows.len(),
+            Rows { start: queries, stride: k_dim },
+            Matrix::Columns { starts, len: k_dim },
+            columns.len(),
+            Rows { start: out, stride: SEGMENT },
+            false,
+        );
+    }
+}
+
+/// Sums the values of a segment, times their weights, for some rows; each row takes what it sees, upwards.
+///
+/// # Safety
+/// The processor has `S`; the memory has its sizes.
+#[inline(always)]
+unsafe fn weighted_values<S: Simd>(
+    job: &Job<'_>,
+    tile: &Tile,
+    view: &View,
+    rows: Range<usize>,
+    blocks: &[u32; BLOCKS],
+    memory: &mut Memory<'_>,
+) {
+    let (ty, v_pad) = (job.cache.layout().v_type, job.plan.v_pad());
+    let as_it_is = Loaded::of::<S>(ty, rows.len());
+    // Rows of a piece: the positions of a block, or all of the segment.
+    let piece = if as_it_is.is_some() { BLOCK_TOKENS } else { SEGMENT };
+    let any = view.any();
+    let mut starts = [std::ptr::null(); PARTS];
+    // SAFETY: a block's values have `P` vectors for each part of `v_pad`; the panel has room for the segment.
+    unsafe {
+        for i in any.parts(BLOCK_TOKENS) {
+            let values = job.cache.values(blocks[i], tile.kv_head);
+            if as_it_is.is_some() {
+                starts[i] = values.as_ptr();
+            } else {
+                let out = memory.panel[i * BLOCK_TOKENS * LANES..].as_mut_ptr();
+                panel::values::<S>(ty, values, v_pad, out, SEGMENT * LANES);
+            }
+        }
+        if as_it_is.is_none() {
+            starts[0] = memory.panel.as_ptr().cast();
+        }
+        let (weights, sums) = (memory.scores.as_ptr(), memory.values.as_mut_ptr());
+        let sum = |rows: Range<usize>, seen: Seen, add: bool| {
+            if seen.is_empty() {
+                return;
+            }
+            let (from, first) = (seen.start as usize / piece, seen.start as usize % piece);
+            let mut used = [std::ptr::null(); PARTS];
+            used[..PARTS - from].copy_from_slice(&starts[from..]);
+            multiply::<S>(
+                as_it_is.unwrap_or(Loaded::F32),
+                rows.len(),
+                Rows { start: weights.add(rows.start * SEGMENT + seen.start as usize), stride: SEGMENT },
+                Matrix::Blocks { starts: used, rows: piece, first, len: seen.len() },
+                v_pad / LANES,
+                Rows { start: sums.add(rows.start * v_pad), stride: v_pad },
+                add,
+            );
+        };
+        if view.all(rows.clone()) == any {
+            return sum(rows, any, false);
+        }
+        memory.values[rows.start * v_pad..rows.end * v_pad].fill(0.0);
+        for first in rows.clone().step_by(S::ROWS[0]) {
+            let group = first..(first + S::ROWS[0]).min(rows.end);
+            // What all rows see is done together.
+            let mut all = view.all(group.clone());
+            if all.is_empty() {
+                all = Seen { start: SEGMENT as u32, end: SEGMENT as u32 };
+            }
+            for row in group.clone() {
+                let seen = view.rows[row];
+                sum(row..row + 1, Seen { start: seen.start, end: seen.end.min(all.start) }, true);
+            }
+            sum(group.clone(), all, true);
+            for row in group {
+                let seen = view.rows[row];
+                sum(row..row + 1, Seen { start: seen.start.max(all.end), end: seen.end }, true);
+            }
+        }
+    }
+}
+
+/// A type that kernels load.
+#[derive(Clone, Copy, PartialEq)]
+enum Loaded {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Loaded {
+    /// The type in which blocks of type `ty` are used as they are; `None` where they must be decoded, or are so
+    /// often used that it pays.
+    fn of<S: Simd>(ty: KvType, rows: usize) -> Option<Loaded> {
+        match ty {
+            KvType::F32 => Some(Loaded::F32),
+            KvType::F16 if rows <= 2 * S::ROWS[0] => Some(Loaded::F16),
+            KvType::BF16 if rows <= 2 * S::ROWS[0] => Some(Loaded::Bf16),
+            _ => None,
+        }
+    }
+
+    fn bytes(self) -> usize {
+        if self == Loaded::F32 { 4 } else { 2 }
+    }
+}
+
+/// Runs a [`Product`].
+///
+/// # Safety
+/// The processor has `S`; the pointers fit the sizes.
+#[inline(always)]
+unsafe fn multiply<S: Simd>(
+    loaded: Loaded,
+    count: usize,
+    a: Rows<*const f32>,
+    m: Matrix,
+    cols: usize,
+    out: Rows<*mut f32>,
+    add: bool,
+) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        match loaded {
+            Loaded::F32 => S::enter(Product::<F32> { count, a, m, cols, out, add, element: PhantomData }),
+            Loaded::F16 => S::enter(Product::<F16> { count, a, m, cols, out, add, element: PhantomData }),
+            Loaded::Bf16 => S::enter(Product::<Bf16> { count, a, m, cols, out, add, element: PhantomData }),
+        }
+    }
+}
+
+/// Turns the scores of a segment, raw products, into weights: scales and caps them, takes `exp` of what they are
+/// below the largest. Only vectors with seen positions are touched; unseen lanes get 0.
+///
+/// # Safety
+/// The processor has `S`; `scores` has `SEGMENT` elements, of which `seen` are some.
+#[inline(always)]
+unsafe fn weigh<S: Simd>(plan: &AttentionPlan, seen: Seen, scores: &mut [f32]) -> Softmax {
     const INDEX: [f32; LANES] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
-    let vectors = seen.start / LANES * LANES..seen.end.next_multiple_of(LANES);
-    // SAFETY: `vectors` lie in the scores; the caller promises the rest.
+    let (start, end) = (seen.start as usize, seen.end as usize);
+    // SAFETY: the vectors lie in the scores; the caller promises the rest.
     unsafe {
         let scores = scores.as_mut_ptr();
         let hidden = S::f_splat(f32::NEG_INFINITY);
-        let mut top = hidden;
-        for i in vectors.clone().step_by(LANES) {
+        let mut largest = hidden;
+        for i in seen.parts(LANES).map(|part| part * LANES) {
             let mut score = S::f_load(scores.add(i));
             score = match plan.attention.softcap {
                 None => S::f_mul(score, S::f_splat(plan.attention.scale)),
@@ -384,53 +464,43 @@ unsafe fn weigh<S: Simd>(
                     S::f_mul(t, S::f_splat(cap))
                 }
             };
-            if i < seen.start || i + LANES > seen.end {
+            if i < start || i + LANES > end {
                 let index = S::f_add(S::f_load(INDEX.as_ptr()), S::f_splat(i as f32));
-                score = S::f_where_lt(index, S::f_splat(seen.start as f32), hidden, score);
-                score = S::f_where_lt(index, S::f_splat(seen.end as f32), score, hidden);
+                score = S::f_where_lt(index, S::f_splat(start as f32), hidden, score);
+                score = S::f_where_lt(index, S::f_splat(end as f32), score, hidden);
             }
             S::f_store(scores.add(i), score);
-            top = S::f_max(top, score);
+            largest = S::f_max(largest, score);
         }
-        let top = larger(largest, S::f_largest(top));
-        let shift = S::f_splat(finite(top));
+        let largest = S::f_largest(largest);
+        let shift = S::f_splat(finite(largest));
         let mut sum = S::f_zero();
-        for i in vectors.step_by(LANES) {
+        for i in seen.parts(LANES).map(|part| part * LANES) {
             let weight = exp_of_negative::<S>(S::f_sub(S::f_load(scores.add(i)), shift));
             S::f_store(scores.add(i), weight);
             sum = S::f_add(sum, weight);
         }
-        if top.to_bits() == largest.to_bits() {
-            S::f_store(sums.as_mut_ptr(), S::f_add(S::f_load(sums.as_ptr()), sum));
-        } else {
-            let fade = S::f_splat(decay::<S>(largest, top));
-            S::f_store(sums.as_mut_ptr(), S::f_fma(S::f_load(sums.as_ptr()), fade, sum));
-            for vector in values.chunks_exact_mut(LANES) {
-                S::f_store(vector.as_mut_ptr(), S::f_mul(S::f_load(vector.as_ptr()), fade));
-            }
-        }
-        top
+        Softmax { largest, sum: S::f_sum(sum) }
     }
 }
 
-/// Merges a segment into `total` and its values, which it replaces if it is the row's `first`.
+/// Merges a segment into `total` and its values, which it replaces if there is none.
 ///
 /// # Safety
 /// The processor has `S`; `total_values` are whole vectors, and as many elements are at `values`.
 #[inline(always)]
 unsafe fn merge<S: Simd>(
-    first: bool,
-    total: Softmax,
+    total: Option<Softmax>,
     total_values: &mut [f32],
     part: Softmax,
     values: *const f32,
 ) -> Softmax {
     // SAFETY: as the caller promises.
     unsafe {
-        if first {
+        let Some(total) = total else {
             values.copy_to_nonoverlapping(total_values.as_mut_ptr(), total_values.len());
             return part;
-        }
+        };
         let largest = larger(total.largest, part.largest);
         let (old, new) = (decay::<S>(total.largest, largest), decay::<S>(part.largest, largest));
         let (old_factor, new_factor) = (S::f_splat(old), S::f_splat(new));
@@ -442,18 +512,19 @@ unsafe fn merge<S: Simd>(
     }
 }
 
-/// Writes a row's result: its values over the sum, to which the head's sink is added.
+/// Writes a row's result: its values over the sum, to which the head's sink is added; 0 if it has seen nothing.
 ///
 /// # Safety
 /// The processor has `S`; the row is one of the tile; `values` has `v_pad` elements.
 #[inline(always)]
-unsafe fn finish<S: Simd>(job: &Job<'_>, tile: &Tile, row: usize, total: Softmax, values: &[f32]) {
+unsafe fn finish<S: Simd>(job: &Job<'_>, tile: &Tile, row: usize, total: Option<Softmax>, values: &[f32]) {
     let plan = job.plan;
     let (token, head) = tile.place(plan, row);
     // SAFETY: `out` has `v_dim` elements for each head of each token, and this row's are the tile's alone.
     unsafe {
+        let out = job.out.add((token * plan.attention.heads as usize + head) * plan.v_dim);
+        let Some(total) = total else { return out.write_bytes(0, plan.v_dim) };
         let factor = match job.sinks.map(|sinks| sinks[head]) {
-            None if tile.seen(plan, row).is_empty() => 0.0,
             None => 1.0 / total.sum,
             Some(sink) => {
                 let largest = larger(total.largest, sink);
@@ -462,7 +533,6 @@ unsafe fn finish<S: Simd>(job: &Job<'_>, tile: &Tile, row: usize, total: Softmax
             }
         };
         let factor = S::f_splat(factor);
-        let out = job.out.add((token * plan.attention.heads as usize + head) * plan.v_dim);
         for (i, vector) in (0..plan.v_dim).step_by(LANES).zip(values.chunks_exact(LANES)) {
             let y = S::f_mul(S::f_load(vector.as_ptr()), factor);
             if i + LANES <= plan.v_dim {

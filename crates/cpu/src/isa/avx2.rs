@@ -78,6 +78,7 @@ impl Simd for Avx2 {
 
     const TOKENS: usize = 4;
     const PAIRS: bool = true;
+    const ROWS: [usize; 2] = [6, 2];
     const SUMS: usize = 6;
     const EXPAND: bool = true;
     const MAGNITUDES: bool = true;
@@ -120,7 +121,9 @@ impl Simd for Avx2 {
         fn f_min(a: Self::F, b: Self::F) -> Self::F { both!(_mm256_min_ps; a, b) }
         fn f_where_lt(a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F {
             let mask = both!(_mm256_cmp_ps::<_CMP_LT_OQ>; a, b);
-            both!(_mm256_blendv_ps; y, x, mask)
+            // Not a blend: where `x` is 0, which is the case that matters, one `andnot` remains of this.
+            let (x, y) = (both!(_mm256_and_ps; mask, x), both!(_mm256_andnot_ps; mask, y));
+            both!(_mm256_or_ps; x, y)
         }
         fn f_sum(a: Self::F) -> f32 { sum_of_8(_mm256_add_ps(a[0], a[1])) }
         fn f_largest(a: Self::F) -> f32 { largest_of_8(_mm256_max_ps(a[0], a[1])) }

@@ -1,48 +1,46 @@
-//! Decoding one head of one block to f32: keys to `[k_dim][P]`, values to `[P][v_pad]`, P = [`BLOCK_TOKENS`].
+//! Decoding one head of one block to f32.
 //!
 //! Every product of a scale (11 bits) and a code (8 bits at most) is exact in f32.
 
 use super::{BLOCK_TOKENS, GROUP, KvType};
-use crate::isa::element::{Bf16, Element, F16};
+use crate::isa::element::{Bf16, Element, F16, F32};
 use crate::isa::{LANES, Simd};
 
-/// Positions in vectors.
-const VECTORS: usize = BLOCK_TOKENS / LANES;
-
-/// Decodes keys of type `ty`.
+/// Decodes the keys of half `half` of the positions to `[dim][16]`.
 ///
 /// # Safety
-/// The processor has `S`; `bytes` are a head's keys of `dim` elements; `out` has room for `dim * P` elements.
+/// The processor has `S`; `bytes` are a head's keys of `dim` elements of type `ty`; there is room at `out`.
 #[inline(always)]
-pub(crate) unsafe fn keys<S: Simd>(ty: KvType, bytes: &[u8], dim: usize, out: *mut f32) {
+pub(crate) unsafe fn keys<S: Simd>(ty: KvType, bytes: &[u8], dim: usize, half: usize, out: *mut f32) {
     let groups = dim / GROUP;
     // SAFETY: as the caller promises; the offsets are those of the layout.
     unsafe {
-        let scales = bytes.as_ptr();
-        let codes = scales.add(groups * 2 * BLOCK_TOKENS);
+        let start = bytes.as_ptr();
+        let scale = |g: usize| S::f_load_f16(start.add((g * BLOCK_TOKENS + half * LANES) * 2));
+        let codes = start.add(groups * 2 * BLOCK_TOKENS);
         match ty {
-            KvType::F32 => out.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()),
-            KvType::F16 => plain::<S, F16>(bytes, out),
-            KvType::BF16 => plain::<S, Bf16>(bytes, out),
+            KvType::F32 => plain::<S, F32>(start.add(half * dim * LANES * 4), dim, out),
+            KvType::F16 => plain::<S, F16>(start.add(half * dim * LANES * 2), dim, out),
+            KvType::BF16 => plain::<S, Bf16>(start.add(half * dim * LANES * 2), dim, out),
             KvType::Q8_0 => {
-                for (g, c) in (0..groups).flat_map(|g| (0..VECTORS).map(move |c| (g, c))) {
-                    let scale = S::f_load_f16(scales.add((g * BLOCK_TOKENS + c * LANES) * 2));
+                let codes = codes.add(half * dim * LANES);
+                for g in 0..groups {
+                    let scale = scale(g);
                     for d in g * GROUP..(g + 1) * GROUP {
-                        let at = d * BLOCK_TOKENS + c * LANES;
-                        let code = S::f_from_i32(S::i_load_i8(codes.add(at)));
-                        S::f_store(out.add(at), S::f_mul(scale, code));
+                        let code = S::f_from_i32(S::i_load_i8(codes.add(d * LANES)));
+                        S::f_store(out.add(d * LANES), S::f_mul(scale, code));
                     }
                 }
             }
             KvType::Q4_0 => {
-                for (g, c) in (0..groups).flat_map(|g| (0..VECTORS).map(move |c| (g, c))) {
-                    let scale = S::f_load_f16(scales.add((g * BLOCK_TOKENS + c * LANES) * 2));
+                let codes = codes.add(half * dim / 2 * LANES);
+                for g in 0..groups {
+                    let scale = scale(g);
                     for j in 0..GROUP / 2 {
-                        let byte = codes.add((g * GROUP / 2 + j) * BLOCK_TOKENS + c * LANES);
-                        let (low, high) = nibbles::<S>(byte);
-                        let at = (g * GROUP + j) * BLOCK_TOKENS + c * LANES;
-                        S::f_store(out.add(at), S::f_mul(scale, low));
-                        S::f_store(out.add(at + GROUP / 2 * BLOCK_TOKENS), S::f_mul(scale, high));
+                        let (low, high) = nibbles::<S>(codes.add((g * GROUP / 2 + j) * LANES));
+                        let out = out.add((g * GROUP + j) * LANES);
+                        S::f_store(out, S::f_mul(scale, low));
+                        S::f_store(out.add(GROUP / 2 * LANES), S::f_mul(scale, high));
                     }
                 }
             }
@@ -50,40 +48,40 @@ pub(crate) unsafe fn keys<S: Simd>(ty: KvType, bytes: &[u8], dim: usize, out: *m
     }
 }
 
-/// Decodes values of type `ty`.
+/// Decodes values of `pad` elements to `[pad/16][P][16]`, where `stride` elements lie between two runs of `P`.
 ///
 /// # Safety
-/// The processor has `S`; `bytes` are a head's values of `pad` elements, which are whole groups in the quantised
-/// types; `out` has room for `P * pad` elements.
+/// The processor has `S`; `bytes` are a head's values of type `ty`; there is room at `out`.
 #[inline(always)]
-pub(crate) unsafe fn values<S: Simd>(ty: KvType, bytes: &[u8], pad: usize, out: *mut f32) {
+pub(crate) unsafe fn values<S: Simd>(ty: KvType, bytes: &[u8], pad: usize, out: *mut f32, stride: usize) {
     let groups = pad / GROUP;
     // SAFETY: as the caller promises; the offsets are those of the layout.
     unsafe {
-        let scales = bytes.as_ptr();
-        let codes = scales.add(groups * 2 * BLOCK_TOKENS);
+        let start = bytes.as_ptr();
+        let codes = start.add(groups * 2 * BLOCK_TOKENS);
         match ty {
-            KvType::F32 => out.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()),
-            KvType::F16 => plain::<S, F16>(bytes, out),
-            KvType::BF16 => plain::<S, Bf16>(bytes, out),
+            KvType::F32 => runs::<S, F32>(start, pad, out, stride),
+            KvType::F16 => runs::<S, F16>(start, pad, out, stride),
+            KvType::BF16 => runs::<S, Bf16>(start, pad, out, stride),
             KvType::Q8_0 | KvType::Q4_0 => {
-                for (g, c) in (0..groups).flat_map(|g| (0..VECTORS).map(move |c| (g, c))) {
-                    let mut lanes = [0f32; LANES];
-                    let scale = S::f_load_f16(scales.add((g * BLOCK_TOKENS + c * LANES) * 2));
-                    S::f_store(lanes.as_mut_ptr(), scale);
-                    for (position, scale) in (c * LANES..).zip(lanes) {
-                        let scale = S::f_splat(scale);
-                        let group = position * groups + g;
+                for g in 0..groups {
+                    let mut scales = [0f32; BLOCK_TOKENS];
+                    for (i, part) in scales.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+                        let scale = S::f_load_f16(start.add((g * BLOCK_TOKENS + i * LANES) * 2));
+                        S::f_store(part.as_mut_ptr(), scale);
+                    }
+                    for (position, scale) in scales.iter().enumerate() {
+                        let scale = S::f_splat(*scale);
                         let (low, high) = if ty == KvType::Q8_0 {
-                            let at = codes.add(group * GROUP);
+                            let at = codes.add((2 * g * BLOCK_TOKENS + position) * LANES);
                             let load = |at| S::f_from_i32(S::i_load_i8(at));
-                            (load(at), load(at.add(LANES)))
+                            (load(at), load(at.add(BLOCK_TOKENS * LANES)))
                         } else {
-                            nibbles::<S>(codes.add(group * GROUP / 2))
+                            nibbles::<S>(codes.add((g * BLOCK_TOKENS + position) * LANES))
                         };
-                        let out = out.add(group * GROUP);
+                        let out = out.add(2 * g * stride + position * LANES);
                         S::f_store(out, S::f_mul(scale, low));
-                        S::f_store(out.add(LANES), S::f_mul(scale, high));
+                        S::f_store(out.add(stride), S::f_mul(scale, high));
                     }
                 }
             }
@@ -92,12 +90,25 @@ pub(crate) unsafe fn values<S: Simd>(ty: KvType, bytes: &[u8], pad: usize, out: 
 }
 
 /// # Safety
-/// The processor has `S`; `bytes` are whole vectors of elements, for which `out` has room.
+/// The processor has `S`; `count` vectors lie at `from`, and there is room for them at `out`.
 #[inline(always)]
-unsafe fn plain<S: Simd, E: Element>(bytes: &[u8], out: *mut f32) {
-    for i in (0..bytes.len() / E::BYTES).step_by(LANES) {
+unsafe fn plain<S: Simd, E: Element>(from: *const u8, count: usize, out: *mut f32) {
+    for i in (0..count * LANES).step_by(LANES) {
         // SAFETY: as the caller promises.
-        unsafe { S::f_store(out.add(i), E::load::<S>(bytes.as_ptr().add(i * E::BYTES))) };
+        unsafe { S::f_store(out.add(i), E::load::<S>(from.add(i * E::BYTES))) };
+    }
+}
+
+/// # Safety
+/// As for [`values`].
+#[inline(always)]
+unsafe fn runs<S: Simd, E: Element>(from: *const u8, pad: usize, out: *mut f32, stride: usize) {
+    for c in 0..pad / LANES {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let from = from.add(c * BLOCK_TOKENS * LANES * E::BYTES);
+            plain::<S, E>(from, BLOCK_TOKENS, out.add(c * stride));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Writing keys and values of tokens into a block.
 
-use super::{BLOCK_TOKENS, GROUP, KvType, Layout, Slot};
+use super::{BLOCK_TOKENS, KvType, LANES, Layout, Slot};
 use crate::math::Narrow;
 use crate::{Half, Isa};
 use wootz_quant::WeightType;
@@ -21,7 +21,7 @@ pub(super) struct Writer<'a> {
     codes: Vec<u16>,
 }
 
-/// Where elements of a head go: to their own rows (keys) or beside each other (values).
+/// How elements of a head lie: keys with positions in lanes, values with elements in lanes.
 #[derive(Clone, Copy)]
 enum Order {
     Keys,
@@ -60,55 +60,50 @@ impl<'a> Writer<'a> {
     }
 
     fn write(&mut self, ty: KvType, order: Order, out: &mut [u8], at: usize, x: &[f32]) {
-        let pad = self.layout.v_pad;
         match (ty, block_type(ty)) {
-            (KvType::F32, _) => put::<4>(order, out, at, pad, bytemuck::cast_slice(x)),
+            (KvType::F32, _) => order.put::<4>(out, at, x.len(), 0, bytemuck::cast_slice(x)),
             (_, Some(ty)) => {
-                let (elements, bytes) = (ty.block_elements(), ty.block_bytes());
-                debug_assert_eq!(elements, GROUP);
-                let codes: &mut [u8] =
-                    &mut bytemuck::cast_slice_mut(&mut self.codes)[..x.len() / elements * bytes];
-                if ty.encode(x, codes).is_err() {
+                let (groups, bytes) = (x.len() / ty.block_elements(), ty.block_bytes());
+                let blocks: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut self.codes)[..groups * bytes];
+                if ty.encode(x, blocks).is_err() {
                     // What the type cannot hold is read back as NaN.
-                    codes.fill(0);
+                    blocks.fill(0);
                     let nan = half::f16::NAN.to_le_bytes();
-                    codes.chunks_exact_mut(bytes).for_each(|block| block[..2].copy_from_slice(&nan));
+                    blocks.chunks_exact_mut(bytes).for_each(|block| block[..2].copy_from_slice(&nan));
                 }
-                put_blocks(order, out, at, bytes, codes);
+                let (scales, out) = out.split_at_mut(groups * 2 * BLOCK_TOKENS);
+                for (g, block) in blocks.chunks_exact(bytes).enumerate() {
+                    let (scale, codes) = block.split_at(2);
+                    scales[(g * BLOCK_TOKENS + at) * 2..][..2].copy_from_slice(scale);
+                    order.put::<1>(out, at, groups * codes.len(), g * codes.len(), codes);
+                }
             }
             (ty, None) => {
                 let half = if ty == KvType::F16 { Half::F16 } else { Half::BF16 };
                 let codes = &mut self.codes[..x.len()];
                 self.isa.dispatch(Narrow { half, x, out: &mut *codes });
-                put::<2>(order, out, at, pad, bytemuck::cast_slice(codes));
+                order.put::<2>(out, at, x.len(), 0, bytemuck::cast_slice(codes));
             }
         }
     }
 }
 
-/// Puts elements of `B` bytes to position `at`; rows of values are `pad` elements apart.
-fn put<const B: usize>(order: Order, out: &mut [u8], at: usize, pad: usize, elements: &[u8]) {
-    match order {
-        Order::Values => out[at * pad * B..][..elements.len()].copy_from_slice(elements),
-        Order::Keys => {
-            let rows = out.chunks_exact_mut(B * BLOCK_TOKENS);
-            for (row, element) in rows.zip(elements.as_chunks::<B>().0) {
-                row[at * B..][..B].copy_from_slice(element);
+impl Order {
+    /// Puts elements of `B` bytes, of `len` the ones from `first` on, to position `at`.
+    fn put<const B: usize>(self, out: &mut [u8], at: usize, len: usize, first: usize, elements: &[u8]) {
+        match self {
+            Order::Keys => {
+                let (half, lane) = (at / LANES, at % LANES);
+                let vectors = out[(half * len + first) * LANES * B..].chunks_exact_mut(LANES * B);
+                for (vector, element) in vectors.zip(elements.as_chunks::<B>().0) {
+                    vector[lane * B..][..B].copy_from_slice(element);
+                }
             }
-        }
-    }
-}
-
-/// Puts blocks of `bytes`, an f16 scale and codes, to position `at`.
-fn put_blocks(order: Order, out: &mut [u8], at: usize, bytes: usize, blocks: &[u8]) {
-    let (groups, codes) = (blocks.len() / bytes, bytes - 2);
-    let (scales, out) = out.split_at_mut(groups * 2 * BLOCK_TOKENS);
-    for (g, block) in blocks.chunks_exact(bytes).enumerate() {
-        let (scale, block) = block.split_at(2);
-        scales[(g * BLOCK_TOKENS + at) * 2..][..2].copy_from_slice(scale);
-        match order {
-            Order::Values => out[(at * groups + g) * codes..][..codes].copy_from_slice(block),
-            Order::Keys => put::<1>(order, &mut out[g * codes * BLOCK_TOKENS..], at, 0, block),
+            Order::Values => {
+                for (c, vector) in (first / LANES..).zip(elements.chunks(LANES * B)) {
+                    out[(c * BLOCK_TOKENS + at) * LANES * B..][..vector.len()].copy_from_slice(vector);
+                }
+            }
         }
     }
 }

@@ -42,8 +42,11 @@ impl Op for Decode<'_> {
         assert!(self.k.len() == layout.k_dim * BLOCK_TOKENS && self.v.len() == layout.v_pad * BLOCK_TOKENS);
         // SAFETY: the slices have the sizes of the layout.
         unsafe {
-            panel::keys::<S>(layout.k_type, keys, layout.k_dim, self.k.as_mut_ptr());
-            panel::values::<S>(layout.v_type, values, layout.v_pad, self.v.as_mut_ptr());
+            for half in 0..2 {
+                let out = self.k.as_mut_ptr().add(half * layout.k_dim * 16);
+                panel::keys::<S>(layout.k_type, keys, layout.k_dim, half, out);
+            }
+            panel::values::<S>(layout.v_type, values, layout.v_pad, self.v.as_mut_ptr(), 512);
         }
     }
 }
@@ -89,10 +92,12 @@ fn a_cache_gives_back_what_its_type_keeps() {
                         let (mut keys, mut values) = (vec![9.0; k_dim * 32], vec![9.0; pad * 32]);
                         isa.dispatch(Decode { cache: &cache, block, head, k: &mut keys, v: &mut values });
                         let row = token * heads + head;
-                        let found: Vec<f32> = (0..k_dim).map(|d| keys[d * 32 + at]).collect();
+                        let key = |d: usize| keys[((at / 16) * k_dim + d) * 16 + at % 16];
+                        let found: Vec<f32> = (0..k_dim).map(key).collect();
                         assert_eq!(bits(&found), bits(&rounded(k_type, &k[row * k_dim..][..k_dim])));
-                        let found = &values[at * pad..][..v_dim];
-                        assert_eq!(bits(found), bits(&rounded(v_type, &v[row * v_dim..][..v_dim])));
+                        let value = |d: usize| values[((d / 16) * 32 + at) * 16 + d % 16];
+                        let found: Vec<f32> = (0..v_dim).map(value).collect();
+                        assert_eq!(bits(&found), bits(&rounded(v_type, &v[row * v_dim..][..v_dim])));
                     }
                 }
                 let all = cache.buffer.to_vec();
@@ -115,8 +120,9 @@ fn what_a_type_cannot_hold_comes_back_as_nan() {
         cache.store(Isa::Scalar, &Pool::new(1).unwrap(), &slots, &x, &x).unwrap();
         let (mut k, mut v) = (vec![0.0; 1024], vec![0.0; 1024]);
         Isa::Scalar.dispatch(Decode { cache: &cache, block: 0, head: 0, k: &mut k, v: &mut v });
-        assert!((0..32).all(|d| k[d * 32 + 7].is_nan() && v[7 * 32 + d].is_nan()));
-        assert!(!k[6].is_nan() && !v[6 * 32].is_nan());
+        let value = |at: usize, d: usize| v[((d / 16) * 32 + at) * 16 + d % 16];
+        assert!((0..32).all(|d| k[d * 16 + 7].is_nan() && value(7, d).is_nan()));
+        assert!((0..32).all(|d| k[d * 16 + 6] == 0.0 && value(6, d) == 0.0));
     }
 }
 
