@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use wootz_graph::{
-    Backend, CacheLayout, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, Graph, LoadRequest, MemoryUse, NodeId, Plan,
-    ProgramId, RunError, Selection, StepInputs, StepOutput, StepTime, Ticket, WeightTable,
+    Backend, CacheLayout, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, Graph, LoadRequest,
+    MemoryUse, NodeId, Plan, ProgramId, RunError, Selection, StepInputs, StepOutput, StepTime, Ticket,
+    WeightTable,
 };
 
 use crate::attention::AttentionScratch;
@@ -66,8 +67,9 @@ impl Backend for CpuBackend {
             return Err(RunError::Plan(format!("there is one cpu device, not number {index}")));
         }
         let isa = Isa::select(self.options.isa).map_err(failed)?;
-        let pool = Pool::new(self.options.threads.unwrap_or_else(default_workers))
-            .map_err(|e| RunError::Device { device: "cpu".into(), reason: format!("cannot start threads: {e}") })?;
+        let pool = Pool::new(self.options.threads.unwrap_or_else(default_workers)).map_err(|e| {
+            RunError::Device { device: "cpu".into(), reason: format!("cannot start threads: {e}") }
+        })?;
         Ok(Arc::new(CpuDevice { options: self.options, isa, pool: Arc::new(pool) }))
     }
 }
@@ -118,7 +120,11 @@ impl Device for CpuDevice {
         Ok(DeviceLimits { bytes_per_second, ops_per_second })
     }
 
-    fn load(&self, request: LoadRequest<'_>, progress: &mut dyn FnMut(u64)) -> Result<Box<dyn Executor>, RunError> {
+    fn load(
+        &self,
+        request: LoadRequest<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Box<dyn Executor>, RunError> {
         let LoadRequest { weights, source, caches, graph } = request;
         let weights = Weights::load(weights, source, graph, &self.pool, progress)?;
         let caches_made = caches
@@ -218,7 +224,9 @@ impl Executor for CpuExecutor {
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, RunError> {
         match self.finished {
             Some((last, output)) if last == ticket => Ok(match output {
-                Some((place, rows)) => StepOutput { rows, cols: place.cols, data: self.arena.read(&place, rows) },
+                Some((place, rows)) => {
+                    StepOutput { rows, cols: place.cols, data: self.arena.read(&place, rows) }
+                }
                 None => StepOutput { rows: 0, cols: 0, data: &[] },
             }),
             _ => Err(RunError::Input(format!("step {} is not the last one submitted", ticket.0))),

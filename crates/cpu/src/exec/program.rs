@@ -21,10 +21,20 @@ pub(super) struct Place {
 
 /// One operation of a chain on rows; its first operand is the value at hand.
 pub(super) enum RowOp {
-    Norm { norm: Norm, weight: Option<Arc<[f32]>>, bias: Option<Arc<[f32]>> },
-    Add { other: Place },
+    Norm {
+        norm: Norm,
+        weight: Option<Arc<[f32]>>,
+        bias: Option<Arc<[f32]>>,
+    },
+    Add {
+        other: Place,
+    },
     /// Activation of the value at hand times `other`, or the other way round.
-    Glu { activation: Activation, other: Place, gate_is_other: bool },
+    Glu {
+        activation: Activation,
+        other: Place,
+        gate_is_other: bool,
+    },
     Activate(Activation),
     Scale(f32),
     Softcap(f32),
@@ -46,16 +56,60 @@ pub(super) struct Product {
 
 /// What a step does.
 pub(super) enum Kernel {
-    Embed { table: WeightId, scale: f32, ids: Place, out: Place },
+    Embed {
+        table: WeightId,
+        scale: f32,
+        ids: Place,
+        out: Place,
+    },
     /// A chain on rows, products, or both.
-    Rows { source: Place, chain: Vec<ChainLink>, products: Vec<Product> },
-    Rope { rope: Rope, factors: Option<Arc<[f32]>>, x: Place, out: Place },
-    StoreKv { cache: CacheId, k: Place, v: Place },
-    Attention { attention: Attention, sinks: Option<Arc<[f32]>>, q: Place, out: Place },
-    Gather { x: Place, indices: Place, out: Place },
-    Route { route: Route, bias: Option<Arc<[f32]>>, scores: Place, ids: Place, weights: Place },
-    ExpertLinear { experts: Vec<Arc<Matrix>>, used: usize, x: Place, ids: Place, out: Place },
-    Combine { used: usize, y: Place, weights: Place, out: Place },
+    Rows {
+        source: Place,
+        chain: Vec<ChainLink>,
+        products: Vec<Product>,
+    },
+    Rope {
+        rope: Rope,
+        factors: Option<Arc<[f32]>>,
+        x: Place,
+        out: Place,
+    },
+    StoreKv {
+        cache: CacheId,
+        k: Place,
+        v: Place,
+    },
+    Attention {
+        attention: Attention,
+        sinks: Option<Arc<[f32]>>,
+        q: Place,
+        out: Place,
+    },
+    Gather {
+        x: Place,
+        indices: Place,
+        out: Place,
+    },
+    Route {
+        route: Route,
+        bias: Option<Arc<[f32]>>,
+        scores: Place,
+        ids: Place,
+        weights: Place,
+    },
+    ExpertLinear {
+        experts: Vec<Arc<Matrix>>,
+        used: usize,
+        x: Place,
+        ids: Place,
+        out: Place,
+    },
+    Combine {
+        used: usize,
+        y: Place,
+        weights: Place,
+        out: Place,
+    },
 }
 
 /// A plan that is ready to run.
@@ -142,12 +196,9 @@ impl Resolver<'_> {
                 ids: in_place(1)?,
                 out: out(0)?,
             },
-            Op::Combine { used } => Kernel::Combine {
-                used: *used as usize,
-                y: in_place(0)?,
-                weights: in_place(1)?,
-                out: out(0)?,
-            },
+            Op::Combine { used } => {
+                Kernel::Combine { used: *used as usize, y: in_place(0)?, weights: in_place(1)?, out: out(0)? }
+            }
             op => return Err(RunError::Plan(format!("no kernel {} for {}", step.kernel, op.name()))),
         })
     }
@@ -188,11 +239,9 @@ impl Resolver<'_> {
                 bias: weights.opt_vector(norm.bias)?,
             },
             Op::Add => RowOp::Add { other: other()? },
-            Op::Glu(activation) => RowOp::Glu {
-                activation: *activation,
-                other: other()?,
-                gate_is_other: node.ins[0] != at_hand,
-            },
+            Op::Glu(activation) => {
+                RowOp::Glu { activation: *activation, other: other()?, gate_is_other: node.ins[0] != at_hand }
+            }
             Op::Activate(activation) => RowOp::Activate(*activation),
             Op::Scale { factor } => RowOp::Scale(*factor),
             Op::Softcap { cap } => RowOp::Softcap(*cap),

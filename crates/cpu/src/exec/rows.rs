@@ -141,7 +141,8 @@ pub(super) fn products(
         let Some(bias) = &product.bias else { continue };
         each_row(host, n, product.out.cols, |row, _| {
             // SAFETY: see `Host::view`.
-            elementwise::add_in_place(host.isa, unsafe { view.f32_mut(&product.out, row, 1) }, bias).map_err(failed)
+            elementwise::add_in_place(host.isa, unsafe { view.f32_mut(&product.out, row, 1) }, bias)
+                .map_err(failed)
         })?;
     }
     Ok(())

@@ -214,7 +214,8 @@ impl CpuExecutor {
                 let plan = find_attention(&self.attentions, attention, spec);
                 let plan = plan.ok_or_else(|| RunError::Plan("an attention without its plan".into()))?;
                 // SAFETY: see above.
-                let (q, out) = unsafe { (view.f32(q, 0, counts.tokens), view.f32_mut(out, 0, counts.tokens)) };
+                let (q, out) =
+                    unsafe { (view.f32(q, 0, counts.tokens), view.f32_mut(out, 0, counts.tokens)) };
                 let (cache, sinks) = (&self.caches[index], sinks.as_deref());
                 plan.run(&self.pool, cache, q, sinks, out, &mut self.attention_scratch).map_err(failed)
             }

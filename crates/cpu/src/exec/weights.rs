@@ -68,7 +68,12 @@ impl Weights {
     }
 
     /// Rows of a weight as a matrix.
-    pub(super) fn product(&mut self, weight: WeightId, first: u32, rows: u32) -> Result<Arc<Matrix>, RunError> {
+    pub(super) fn product(
+        &mut self,
+        weight: WeightId,
+        first: u32,
+        rows: u32,
+    ) -> Result<Arc<Matrix>, RunError> {
         let part = Part { weight, first: u64::from(first), rows: u64::from(rows) };
         self.pack(part, None)?;
         Ok(self.products[&part].clone())
@@ -124,7 +129,13 @@ impl Weights {
     }
 
     /// Decodes one row of a weight, from its repacked form where it has one.
-    pub(super) fn row(&self, weight: WeightId, row: u64, scratch: &mut Vec<u8>, out: &mut [f32]) -> Result<(), RunError> {
+    pub(super) fn row(
+        &self,
+        weight: WeightId,
+        row: u64,
+        scratch: &mut Vec<u8>,
+        out: &mut [f32],
+    ) -> Result<(), RunError> {
         let info = self.table.info(weight);
         if row >= info.rows {
             return Err(RunError::Input(format!("row {row} of {}, which has {}", info.name, info.rows)));
