@@ -121,7 +121,7 @@ fn main() -> Result<(), Error> {
     let o = options()?;
     let pool = Pool::new(o.threads)?;
     let fork = seconds(o.best, 101, || (0..100).for_each(|_| pool.run(&|_| ()))) / 100.0;
-    let [wide, narrow] = [true, false].map(|wide| int8_peak(&pool, o.isa, wide).map(|ops| ops / 1e9));
+    let [wide, narrow] = [true, false].map(|wide| int8_peak(&pool, o.isa, wide).map(|peak| peak / 1e9));
     println!("{} with {} threads; fork and join {:.0} ns", o.isa, pool.workers(), fork * 1e9);
     if let (Some(wide), Some(narrow)) = (wide, narrow) {
         println!("integer peak {wide:.0} Gop/s with 8-bit codes, {narrow:.0} with shorter ones");

@@ -21,6 +21,8 @@ pub enum Isa {
     Scalar,
     /// AVX2, FMA and F16C.
     Avx2,
+    /// AVX2, FMA, F16C and AVX-VNNI.
+    AvxVnni,
     /// AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
     /// NEON with the dot-product instructions.
@@ -29,13 +31,14 @@ pub enum Isa {
 
 impl Isa {
     /// All instruction sets, the plainest first.
-    pub const ALL: [Isa; 4] = [Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Neon];
+    pub const ALL: [Isa; 5] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Neon];
 
     /// The name, as [`from_name`](Isa::from_name) reads it.
     pub const fn name(self) -> &'static str {
         match self {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
             Isa::Neon => "neon",
         }
@@ -62,6 +65,8 @@ impl Isa {
                     && is_x86_feature_detected!("fma")
                     && is_x86_feature_detected!("f16c")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => Isa::Avx2.is_available() && is_x86_feature_detected!("avxvnni"),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
                 is_x86_feature_detected!("avx512f")
@@ -106,6 +111,8 @@ impl Isa {
             match self {
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => avx2::Avx2::enter(op),
+                #[cfg(target_arch = "x86_64")]
+                Isa::AvxVnni => avx2::AvxVnni::enter(op),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => avx512::Avx512::enter(op),
                 #[cfg(target_arch = "aarch64")]

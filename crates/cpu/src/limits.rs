@@ -91,6 +91,7 @@ fn int8_operations(isa: Isa, n: usize, wide: bool) -> Option<f64> {
                  vpmaddwd ymm8, ymm8, ymm12\nvpaddd ymm\\i, ymm\\i, ymm8"
             ),
             Isa::Avx2 => chains!(n, "vpmaddubsw ymm8, ymm9, ymm10\nvpaddw ymm\\i, ymm\\i, ymm8"),
+            Isa::AvxVnni => chains!(n, "{{vex}} vpdpbusd ymm\\i, ymm9, ymm10"),
             Isa::Avx512 => chains!(n, "vpdpbusd zmm\\i, zmm9, zmm10"),
             _ => return None,
         }

@@ -84,7 +84,8 @@ impl<'a> LinearSet<'a> {
         let chunk = (bytes / (workers * per_worker)).max(WORTH_A_THREAD / acts.tokens().max(1));
         for job in &mut jobs {
             let groups = job.weights.groups();
-            job.groups_per_chunk = (chunk / job.weights.group_bytes().max(1)).clamp(1, groups.max(1));
+            let wanted = (chunk / job.weights.group_bytes().max(1)).next_multiple_of(panel::GROUPS);
+            job.groups_per_chunk = wanted.clamp(1, groups.max(1));
             job.chunks = groups.div_ceil(job.groups_per_chunk);
         }
         let chunks = Chunks::new(jobs.iter().map(|job| job.chunks).sum(), 1);

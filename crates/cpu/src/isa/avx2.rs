@@ -1,12 +1,17 @@
-//! AVX2: a virtual vector is two registers.
+//! AVX2, and AVX2 with the VNNI instructions: a virtual vector is two registers.
 
 use super::{LANES, Op, Simd, simd_functions};
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// The AVX2 machine.
+/// A machine with AVX2, with or without AVX-VNNI.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx2;
+pub(crate) struct Ymm<const VNNI: bool>;
+
+/// The AVX2 machine.
+pub(crate) type Avx2 = Ymm<false>;
+/// The AVX2 machine with AVX-VNNI.
+pub(crate) type AvxVnni = Ymm<true>;
 
 type Two<T> = [T; 2];
 
@@ -65,33 +70,39 @@ macro_rules! sum_in_order {
 sum_in_order!(add_i16, "vpaddw");
 sum_in_order!(add_i32, "vpaddd");
 
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Ymm<VNNI> {
     type F = Two<__m256>;
     type I = Two<__m256i>;
     type X = __m256i;
-    /// 16 pairs of i16 sums; their final values fit, and wrapping on the way does no harm.
+    /// Without VNNI 16 pairs of i16 sums; their final values fit, and wrapping on the way does no harm.
     type Sum = Two<__m256i>;
     type Codes = Two<__m256i>;
     type Wide = Two<__m256i>;
-    /// Absolute values, and sign masks xor 128.
+    /// Without VNNI absolute values, and sign masks xor 128; with it the values, twice.
     type WideX = [__m256i; 2];
 
     const TOKENS: usize = 4;
     const PAIRS: bool = true;
     const ROWS: [usize; 2] = [6, 2];
+    const PAIRS: bool = !VNNI;
     const SUMS: usize = 6;
     const EXPAND: bool = true;
-    const MAGNITUDES: bool = true;
+    const MAGNITUDES: bool = !VNNI;
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {
         #[target_feature(enable = "avx2,fma,f16c")]
-        unsafe fn with_features<O: Op>(op: O) -> O::Output {
+        unsafe fn without_vnni<O: Op>(op: O) -> O::Output {
             // SAFETY: the features of this function are those of `Avx2`.
             unsafe { op.call::<Avx2>() }
         }
+        #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+        unsafe fn with_vnni<O: Op>(op: O) -> O::Output {
+            // SAFETY: the features of this function are those of `AvxVnni`.
+            unsafe { op.call::<AvxVnni>() }
+        }
         // SAFETY: the caller knows that the processor has them.
-        unsafe { with_features(op) }
+        unsafe { if VNNI { with_vnni(op) } else { without_vnni(op) } }
     }
 
     simd_functions! {
@@ -191,20 +202,30 @@ impl Simd for Avx2 {
             both!(_mm256_shuffle_epi8; table, a)
         }
         fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I {
+            if VNNI {
+                return both!(_mm256_dpwssd_avx_epi32; c, a, b);
+            }
             [
                 add_i32(c[0], _mm256_madd_epi16(a[0], b[0])),
                 add_i32(c[1], _mm256_madd_epi16(a[1], b[1])),
             ]
         }
 
-        /// In both i16 of the lane, since a sum is a pair.
+        /// Without VNNI in both i16 of the lane, since a sum is a pair.
         fn scale_u8(a: Self::I) -> Self::I {
+            if VNNI {
+                return Self::i_and(a, Self::i_splat(255));
+            }
             let low = i64::from_le_bytes([0, 255, 0, 255, 4, 255, 4, 255]);
             let high = i64::from_le_bytes([8, 255, 8, 255, 12, 255, 12, 255]);
             let index = [_mm256_set_epi64x(high, low, high, low); 2];
             both!(_mm256_shuffle_epi8; a, index)
         }
         fn scale_i8(a: Self::I) -> Self::I {
+            if VNNI {
+                let shifted = both!(_mm256_slli_epi32::<24>; a);
+                return both!(_mm256_srai_epi32::<24>; shifted);
+            }
             let low = i64::from_le_bytes([255, 0, 255, 0, 255, 4, 255, 4]);
             let high = i64::from_le_bytes([255, 8, 255, 8, 255, 12, 255, 12]);
             let index = [_mm256_set_epi64x(high, low, high, low); 2];
@@ -219,12 +240,18 @@ impl Simd for Avx2 {
         fn sum_at(p: *const u8) -> Self::Sum { Self::i_broadcast(p) }
         fn sum_start_eighth(p: *const u8) -> Self::Sum {
             let start = Self::i_broadcast(p);
-            both!(_mm256_srai_epi16::<3>; start)
+            if VNNI { both!(_mm256_srai_epi32::<3>; start) } else { both!(_mm256_srai_epi16::<3>; start) }
         }
         fn dot_first(codes: Self::Codes, x: Self::X) -> Self::Sum {
+            if VNNI {
+                return Self::dot(Self::sum_zero(), codes, x);
+            }
             [_mm256_maddubs_epi16(codes[0], x), _mm256_maddubs_epi16(codes[1], x)]
         }
         fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum {
+            if VNNI {
+                return [_mm256_dpbusd_avx_epi32(sum[0], codes[0], x), _mm256_dpbusd_avx_epi32(sum[1], codes[1], x)];
+            }
             // Codes have at most six bits: 2 * 63 * 127 does not saturate.
             [
                 add_i16(sum[0], _mm256_maddubs_epi16(codes[0], x)),
@@ -233,24 +260,38 @@ impl Simd for Avx2 {
         }
         fn sum_total(sum: Self::Sum) -> Self::I {
             let ones = [_mm256_set1_epi16(1); 2];
-            both!(_mm256_madd_epi16; sum, ones)
+            if VNNI { sum } else { both!(_mm256_madd_epi16; sum, ones) }
         }
-        fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I { Self::i_madd_i16(sum, scale, a) }
+        fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I {
+            if VNNI { Self::add_scaled_wide(a, sum, scale) } else { Self::i_madd_i16(sum, scale, a) }
+        }
 
         fn wide(a: Self::I) -> Self::Wide { a }
-        fn wide_x(_x: *const u8, abs: *const u8, flip: *const u8) -> Self::WideX {
+        fn wide_x(x: *const u8, abs: *const u8, flip: *const u8) -> Self::WideX {
+            if VNNI {
+                return [Self::x_broadcast(x); 2];
+            }
             [Self::x_broadcast(abs), Self::x_broadcast(flip)]
         }
         fn wide_x_alone(x: *const u8) -> Self::WideX {
             let x = Self::x_broadcast(x);
+            if VNNI {
+                return [x; 2];
+            }
             let negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), x);
             [_mm256_abs_epi8(x), _mm256_xor_si256(negative, _mm256_set1_epi8(-128))]
         }
         fn wide_start(p: *const u8) -> Self::I { Self::i_broadcast(p) }
-        fn wide_start_of_two(_p: *const u8, _gap: usize, negative: *const u8) -> Self::I {
+        fn wide_start_of_two(p: *const u8, gap: usize, negative: *const u8) -> Self::I {
+            if VNNI {
+                return Self::i_shl::<2>(Self::i_add(Self::i_broadcast(p), Self::i_broadcast(p.add(gap))));
+            }
             Self::i_broadcast(negative)
         }
         fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I {
+            if VNNI {
+                return Self::dot(sum, codes, x[0]);
+            }
             // With m = -1 where x < 0, else 0: w * x = |x| * (w ^ m) + |x| * -m, since w ^ -1 = -w - 1. The last
             // term does not depend on w; its sum is the start value. One xor with m ^ 128 also makes the code
             // signed. At most 2 * 128 * 127 = 32512, so nothing saturates.
@@ -261,8 +302,8 @@ impl Simd for Avx2 {
             [add_i32(sum[0], _mm256_madd_epi16(p0, ones)), add_i32(sum[1], _mm256_madd_epi16(p1, ones))]
         }
         fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
-            // The scale fills both halves of its lane; one sign-extended copy is what the product needs.
-            let scale = both!(_mm256_srai_epi32::<16>; scale);
+            // Without VNNI the scale fills both halves of its lane; the product needs one sign-extended copy.
+            let scale = if VNNI { scale } else { both!(_mm256_srai_epi32::<16>; scale) };
             let product = both!(_mm256_mullo_epi32; sum, scale);
             both!(_mm256_add_epi32; a, product)
         }
