@@ -2,6 +2,4 @@
 #![forbid(unsafe_code)]
 
 mod pretokenize;
-mod tokenizer;
-
-pub use tokenizer::{BuildError, Segment, SpecialIds, TokenType, Tokenizer, VocabSource};
+pub mod tokenizer;
