@@ -12,3 +12,4 @@ mod tokenizer;
 
 pub use tokenizer::{BuildError, Segment, SpecialIds, TokenType, Tokenizer, VocabSource};
 pub mod tools;
+pub mod tokenizer;

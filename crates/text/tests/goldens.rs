@@ -3,14 +3,14 @@
 mod common;
 
 use serde_json::Value;
-use wootz_text::{Segment, Tokenizer};
+use wootz_text::tokenizer::{Segment, Tokenizer};
 
 fn ids(row: &Value) -> Vec<u32> {
     let number = |id: &Value| u32::try_from(id.as_u64().unwrap()).unwrap();
     row.as_array().unwrap().iter().map(number).collect()
 }
 
-/// Ids of `tests/golden/tokens.json`, measured with llama.cpp 11434; see the note beside the file.
+/// The ids come from llama.cpp: `scripts/make-token-goldens.py`.
 #[test]
 fn tokens_equal_those_of_the_reference_engine() {
     let golden: Value = serde_json::from_str(include_str!("golden/tokens.json")).unwrap();
@@ -65,6 +65,37 @@ fn tokens_equal_the_vocabulary_test_set() {
     }
     assert!(sets >= 15, "only {sets} sets with expectations");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Checksums of the ids that the `tokenizers` and `sentencepiece` packages give for random strings: see
+/// `scripts/make-encoding-goldens.py`, which also prints the ids of one vocabulary.
+#[test]
+fn tokens_equal_those_of_independent_tokenizers() {
+    let strings: Value = serde_json::from_str(include_str!("golden/pretokenizers.json")).unwrap();
+    let golden: Value = serde_json::from_str(include_str!("golden/encodings.json")).unwrap();
+    let golden = golden.as_object().unwrap();
+    assert!(golden.len() >= 18, "only {} vocabularies", golden.len());
+    let mut wrong = Vec::new();
+    for (name, sums) in golden {
+        let tokenizer = common::tokenizer(name);
+        let texts = strings["strings"].as_array().unwrap();
+        let sums = sums.as_array().unwrap();
+        assert_eq!(texts.len(), sums.len(), "{name}");
+        for (text, sum) in texts.iter().zip(sums) {
+            let found = encode_words(&tokenizer, text.as_str().unwrap());
+            if sum.as_str() != Some(&checksum(&found)) {
+                wrong.push(format!("{name} {text}\n  found {found:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// FNV-1a over the ids as four bytes each.
+fn checksum(ids: &[u32]) -> String {
+    let bytes = ids.iter().flat_map(|id| id.to_le_bytes());
+    let step = |sum: u64, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
+    format!("{}:{:016x}", ids.len(), bytes.fold(0xCBF2_9CE4_8422_2325, step))
 }
 
 fn encode_words(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {

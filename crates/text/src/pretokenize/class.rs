@@ -11,8 +11,8 @@ pub(crate) const UPPER: Class = 1;
 pub(crate) const LOWER: Class = 1 << 1;
 /// Letters without case: `Lm`, `Lo`.
 pub(crate) const UNCASED: Class = 1 << 2;
-/// Combining marks: `M`.
-pub(crate) const MARK: Class = 1 << 3;
+/// Combining marks that take no room: `Mn`.
+pub(crate) const NONSPACING: Class = 1 << 3;
 /// Decimal digits: `Nd`.
 pub(crate) const DIGIT: Class = 1 << 4;
 /// Other numbers: `Nl`, `No`.
@@ -28,8 +28,13 @@ pub(crate) const SPACE: Class = 1 << 9;
 /// Control and format characters, surrogates, private use: `Cc`, `Cf`, `Cs`, `Co`.
 pub(crate) const CONTROL: Class = 1 << 10;
 
+/// Other combining marks: `Mc`, `Me`.
+pub(crate) const SPACING: Class = 1 << 11;
+
 /// Letters: `L`.
 pub(crate) const LETTER: Class = UPPER | LOWER | UNCASED;
+/// Combining marks: `M`.
+pub(crate) const MARK: Class = NONSPACING | SPACING;
 /// Numbers: `N`.
 pub(crate) const NUMBER: Class = DIGIT | NUMERAL;
 /// Punctuation: `P`.
@@ -77,7 +82,8 @@ fn classify(c: char) -> Class {
         G::UppercaseLetter | G::TitlecaseLetter => UPPER,
         G::LowercaseLetter => LOWER,
         G::ModifierLetter | G::OtherLetter => UNCASED,
-        G::NonspacingMark | G::SpacingMark | G::EnclosingMark => MARK,
+        G::NonspacingMark => NONSPACING,
+        G::SpacingMark | G::EnclosingMark => SPACING,
         G::DecimalNumber => DIGIT,
         G::LetterNumber | G::OtherNumber => NUMERAL,
         G::ConnectorPunctuation => CONNECTOR,
@@ -115,8 +121,16 @@ const ASCII: [Class; 128] = {
     table
 };
 
+#[cfg(test)]
+thread_local! {
+    /// Calls of [`char_at`] in this thread: the work that a scanner did.
+    pub(crate) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// The character at `at`, `None` at the end.
 pub(crate) fn char_at(text: &[u8], at: usize) -> Option<Ch> {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
     let rest = text.get(at..)?;
     let &first = rest.first()?;
     if first < 0x80 {

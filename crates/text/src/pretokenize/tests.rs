@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::class::char_at;
+use super::class::{LOOKS, char_at};
 use super::{ALL, Pieces, PreTokenizer};
 
 /// Lengths in characters of the pieces of a text.
@@ -77,6 +77,66 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(atom, 0..40).prop_map(|atoms| atoms.concat()),
         prop::collection::vec(any::<u8>(), 0..60),
     ]
+}
+
+/// Characters that the pre-tokenizer looks at to cut a text.
+fn looks(pre: &PreTokenizer, text: &[u8]) -> u64 {
+    let before = LOOKS.get();
+    pre.split(text, &mut Pieces::default());
+    LOOKS.get() - before
+}
+
+#[test]
+fn work_grows_linearly_with_the_text() {
+    let unit = [
+        "a",
+        "A",
+        "aA",
+        "文",
+        "文A",
+        "\u{301}",
+        "\u{301}A",
+        "1",
+        "²1",
+        "1a",
+        "'",
+        "'l",
+        "'\u{17F}",
+        " ",
+        " \n",
+        "\n ",
+        "\r",
+        "\t",
+        "\u{3000}",
+        ".",
+        " .",
+        "./",
+        "_",
+        "€",
+        "\0",
+        "IMGIMG",
+        "IMGIMGA",
+        "<sentinel:",
+        "<sentinel:1",
+        "<",
+        "a ",
+        " a",
+        "a b",
+        "한",
+        "カ",
+        "\u{FFFD}",
+    ];
+    for pre in ALL {
+        for unit in unit {
+            let text = unit.repeat(40_000);
+            let half = looks(pre, text[..unit.len() * 20_000].as_bytes());
+            let all = looks(pre, text.as_bytes());
+            // Up to six steps, each of which may look at a character a few times.
+            let chars = text.chars().count() as u64;
+            assert!(all <= 40 * chars, "{:?} {unit:?}: {all} looks at {chars} characters", pre.names);
+            assert!(all <= 2 * half + half / 50, "{:?} {unit:?}: {half} then {all}", pre.names);
+        }
+    }
 }
 
 proptest! {

@@ -4,19 +4,19 @@
 //! of the first. So building needs no look-up of halves, and a vocabulary of 500,000 merges is ready at once.
 
 use super::Work;
-use super::merge::Pairs;
+use super::merge::{Pairs, Wholes};
 use super::space::{self, Breaks};
 use super::table::{ByteTable, NONE};
 use super::vocab::{BuildError, Vocab};
 use crate::pretokenize::PreTokenizer;
-use crate::pretokenize::class::char_at;
 
 /// The merges of a vocabulary.
 pub(crate) struct Bpe {
     pub(crate) pre: &'static PreTokenizer,
     /// Token of each byte: by its glyph, or by `<0xXX>` in plain vocabularies.
     bytes: [u32; 256],
-    unknown: u32,
+    /// Tokens for a byte that has none: the unknown token, or those of U+FFFD.
+    replacement: Vec<u32>,
     /// The ways to make each symbol: from `firsts[id]` to `firsts[id + 1]`.
     splits: Vec<Split>,
     firsts: Vec<u32>,
@@ -24,6 +24,7 @@ pub(crate) struct Bpe {
     extra: ByteTable,
     tokens: u32,
     breaks: Breaks,
+    wholes: Wholes,
 }
 
 /// A merge: the length of its first half in bytes, and its place in the list of merges.
@@ -79,16 +80,24 @@ impl Bpe {
             let glyph = glyph_of(byte as u8).encode_utf8(&mut glyph).as_bytes();
             vocab.table.find(glyph).unwrap_or(NONE)
         };
-        Ok(Bpe {
+        let mut bpe = Bpe {
             pre,
             bytes: std::array::from_fn(byte),
-            unknown: unknown.filter(|_| pre.plain).unwrap_or(NONE),
+            replacement: unknown.filter(|_| pre.plain).into_iter().collect(),
             splits,
             firsts,
             breaks: Breaks::new([&vocab.table, &extra]),
+            wholes: Wholes::new(vocab.len()),
             extra,
             tokens,
-        })
+        };
+        if !pre.plain {
+            // Many vocabularies lack the bytes that no valid UTF-8 contains.
+            let mut replacement = Vec::new();
+            bpe.encode(&vocab.table, "\u{FFFD}".as_bytes(), &mut Work::default(), &mut replacement);
+            bpe.replacement = replacement;
+        }
+        Ok(bpe)
     }
 
     /// Appends the tokens of a text without special tokens.
@@ -105,25 +114,32 @@ impl Bpe {
         let ranked = Ranked { bpe: self, table };
         let mut start = 0;
         for &end in self.pre.split(text, pieces) {
-            spelled.clear();
-            merger.clear();
-            for &byte in &text[start..end] {
-                spelled.extend_from_slice(glyph_of(byte).encode_utf8(&mut [0; 4]).as_bytes());
-                merger.push(spelled.len(), self.bytes[usize::from(byte)]);
-            }
+            let piece = &text[start..end];
             start = end;
+            spelled.clear();
+            for &byte in piece {
+                spelled.extend_from_slice(glyph_of(byte).encode_utf8(&mut [0; 4]).as_bytes());
+            }
             if self.pre.ignore_merges
                 && let Some(id) = table.find(spelled)
             {
                 out.push(id);
                 continue;
             }
-            merger.run(spelled, &ranked, |symbol, id| {
-                if id < self.tokens {
-                    return out.push(id);
+            self.wholes.encode(table, spelled, out, |out| {
+                merger.clear();
+                let mut end = 0;
+                for &byte in piece {
+                    end += glyph_of(byte).len_utf8();
+                    merger.push(end, self.bytes[usize::from(byte)]);
                 }
-                let glyphs = std::str::from_utf8(symbol).unwrap_or_default();
-                self.spell(glyphs.chars().filter_map(byte_of), out);
+                merger.run(spelled, &ranked, |symbol, id| {
+                    if id < self.tokens {
+                        return out.push(id);
+                    }
+                    let glyphs = std::str::from_utf8(symbol).unwrap_or_default();
+                    self.spell(glyphs.chars().filter_map(byte_of), out);
+                });
             });
         }
     }
@@ -145,30 +161,25 @@ impl Bpe {
                 continue;
             }
             self.breaks.parts(piece, |part| {
-                merger.clear();
-                let mut at = 0;
-                while let Some(ch) = char_at(part, at) {
-                    let id = table.find(&part[at..at + ch.len]).unwrap_or(NONE);
-                    at += ch.len;
-                    merger.push(at, id);
-                }
-                merger.run(part, &ranked, |symbol, id| {
-                    if id < self.tokens {
-                        return out.push(id);
-                    }
-                    self.spell(symbol.iter().copied(), out);
+                self.wholes.encode(table, part, out, |out| {
+                    merger.characters(part, |ch| table.find(ch));
+                    merger.run(part, &ranked, |symbol, id| {
+                        if id < self.tokens {
+                            return out.push(id);
+                        }
+                        self.spell(symbol.iter().copied(), out);
+                    });
                 });
             });
         }
     }
 
-    /// Appends the tokens of single bytes; a byte that has none is the unknown token or nothing.
+    /// Appends the tokens of single bytes.
     fn spell(&self, bytes: impl Iterator<Item = u8>, out: &mut Vec<u32>) {
         for byte in bytes {
-            let id = self.bytes[usize::from(byte)];
-            let id = if id == NONE { self.unknown } else { id };
-            if id != NONE {
-                out.push(id);
+            match self.bytes[usize::from(byte)] {
+                NONE => out.extend_from_slice(&self.replacement),
+                id => out.push(id),
             }
         }
     }

@@ -5,8 +5,10 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::table::NONE;
+use super::table::{ByteTable, NONE};
+use crate::pretokenize::class::char_at;
 
 /// A piece of the text, and its id in the vocabulary or [`NONE`].
 #[derive(Clone, Copy)]
@@ -55,6 +57,17 @@ impl Merger {
         self.symbols.push(Symbol { start, end: end as u32, id, prev, next: NONE, rank: NONE, merged: NONE });
     }
 
+    /// Starts with the characters of a text as pieces; `id` finds the token of one.
+    pub(crate) fn characters(&mut self, text: &[u8], id: impl Fn(&[u8]) -> Option<u32>) {
+        self.clear();
+        let mut at = 0;
+        while let Some(ch) = char_at(text, at) {
+            let end = at + ch.len;
+            self.push(end, id(&text[at..end]).unwrap_or(NONE));
+            at = end;
+        }
+    }
+
     /// Merges all that merges and calls `emit` with the text and id of each remaining symbol in order.
     pub(crate) fn run(&mut self, text: &[u8], pairs: &impl Pairs, mut emit: impl FnMut(&[u8], u32)) {
         self.heap.clear();
@@ -100,6 +113,45 @@ impl Merger {
         (symbol.rank, symbol.merged) = (rank, merged);
         if rank != NONE {
             self.heap.push(Reverse(u64::from(rank) << 32 | u64::from(left)));
+        }
+    }
+}
+
+/// Remembers which tokens the merges make of their own text: most words of a text are such a token.
+pub(crate) struct Wholes {
+    states: Vec<AtomicU8>,
+}
+
+const UNTRIED: u8 = 0;
+const WHOLE: u8 = 1;
+const PARTS: u8 = 2;
+
+impl Wholes {
+    pub(crate) fn new(tokens: usize) -> Wholes {
+        Wholes { states: (0..tokens).map(|_| AtomicU8::new(UNTRIED)).collect() }
+    }
+
+    /// Appends the tokens of a piece: the token that spells it if merging is known to give that, else what `merge`
+    /// appends.
+    pub(crate) fn encode(
+        &self,
+        table: &ByteTable,
+        piece: &[u8],
+        out: &mut Vec<u32>,
+        merge: impl FnOnce(&mut Vec<u32>),
+    ) {
+        let token = table.find(piece).and_then(|id| Some((id, self.states.get(id as usize)?)));
+        let Some((id, state)) = token else { return merge(out) };
+        // The states are independent of each other and of all else, so no order is needed.
+        match state.load(Ordering::Relaxed) {
+            WHOLE => out.push(id),
+            PARTS => merge(out),
+            _ => {
+                let first = out.len();
+                merge(out);
+                let whole = out[first..] == [id];
+                state.store(if whole { WHOLE } else { PARTS }, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -1,11 +1,10 @@
 //! SentencePiece in its byte-pair form: neighbours merge to the token with the best score.
 
 use super::Work;
-use super::merge::Pairs;
+use super::merge::{Pairs, Wholes};
 use super::space::{self, Breaks};
 use super::table::{ByteTable, NONE};
 use super::vocab::{BuildError, Vocab};
-use crate::pretokenize::class::char_at;
 
 pub(crate) struct Spm {
     /// Merge priority of each token, lower first.
@@ -13,6 +12,7 @@ pub(crate) struct Spm {
     bytes: [u32; 256],
     unknown: u32,
     breaks: Breaks,
+    wholes: Wholes,
 }
 
 impl Spm {
@@ -28,6 +28,7 @@ impl Spm {
             bytes: std::array::from_fn(byte),
             unknown: unknown.unwrap_or(NONE),
             breaks: Breaks::new([&vocab.table]),
+            wholes: Wholes::new(vocab.len()),
         })
     }
 
@@ -48,24 +49,20 @@ impl Spm {
         space::escape(text, spelled);
         let pairs = Scored { ranks: &self.ranks, table };
         self.breaks.parts(spelled, |part| {
-            merger.clear();
-            let mut at = 0;
-            while let Some(ch) = char_at(part, at) {
-                let id = table.find(&part[at..at + ch.len]).unwrap_or(NONE);
-                at += ch.len;
-                merger.push(at, id);
-            }
-            merger.run(part, &pairs, |text, id| {
-                if id != NONE {
-                    return out.push(id);
-                }
-                for &byte in text {
-                    let id = self.bytes[usize::from(byte)];
-                    let id = if id == NONE { self.unknown } else { id };
+            self.wholes.encode(table, part, out, |out| {
+                merger.characters(part, |ch| table.find(ch));
+                merger.run(part, &pairs, |text, id| {
                     if id != NONE {
-                        out.push(id);
+                        return out.push(id);
                     }
-                }
+                    for &byte in text {
+                        let id = self.bytes[usize::from(byte)];
+                        let id = if id == NONE { self.unknown } else { id };
+                        if id != NONE {
+                            out.push(id);
+                        }
+                    }
+                });
             });
         });
     }

@@ -6,7 +6,7 @@ use super::prefix::PrefixIndex;
 use super::space::SPACE;
 use super::table::NONE;
 use super::vocab::Vocab;
-use crate::pretokenize::class::{CONTROL, Ch, MARK, PUNCT, SPACE as BLANK, SYMBOL, chars, class_of};
+use crate::pretokenize::class::{CONTROL, Ch, NONSPACING, PUNCT, SPACE as BLANK, SYMBOL, chars, class_of};
 
 pub(crate) struct WordPiece {
     index: PrefixIndex,
@@ -68,7 +68,7 @@ impl WordPiece {
         };
         if self.strip_accents {
             decompose_canonical(c, |part| {
-                if class_of(part) & MARK == 0 {
+                if class_of(part) & NONSPACING == 0 {
                     add(part);
                 }
             });
