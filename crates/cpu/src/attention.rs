@@ -73,17 +73,29 @@ struct Tile {
     /// First row, counted from the first query head of that token.
     first: usize,
     rows: usize,
-    /// Segments that hold what the rows see.
-    segments: Range<usize>,
+    /// From the first to the last position that any row sees.
+    seen: Range<usize>,
     /// Where its partial results start, if segments are items.
     partial: Option<usize>,
+}
+
+impl Tile {
+    /// Segments that hold what the rows see.
+    fn segments(&self) -> Range<usize> {
+        self.seen.start / SEGMENT..self.seen.end.div_ceil(SEGMENT)
+    }
+
+    /// Scores to compute in some segments, at most.
+    fn cost(&self, segments: &Range<usize>) -> usize {
+        let (start, end) = (segments.start * SEGMENT, segments.end * SEGMENT);
+        self.rows * self.seen.end.min(end).saturating_sub(self.seen.start.max(start))
+    }
 }
 
 #[derive(Debug)]
 struct Item {
     tile: usize,
     segments: Range<usize>,
-    cost: usize,
 }
 
 impl AttentionPlan {
@@ -198,8 +210,8 @@ impl AttentionPlan {
                     let all = all.unwrap_or(s.clone());
                     Some(all.start.min(s.start)..all.end.max(s.end))
                 });
-                let segments = bounds.map_or(0..0, |b| b.start / SEGMENT..b.end.div_ceil(SEGMENT));
-                self.tiles.push(Tile { sequence, kv_head, token, first, rows, segments, partial: None });
+                let seen = bounds.unwrap_or(0..0);
+                self.tiles.push(Tile { sequence, kv_head, token, first, rows, seen, partial: None });
             }
         }
     }
@@ -208,21 +220,17 @@ impl AttentionPlan {
         let split = workers > 1 && self.tiles.len() < TILES_PER_WORKER * workers;
         let row = self.partial_row();
         for (index, tile) in self.tiles.iter_mut().enumerate() {
-            let segments = tile.segments.clone();
+            let segments = tile.segments();
             if split && segments.len() > 1 {
                 tile.partial = Some(self.partials);
                 self.partials += segments.len() * tile.rows * row;
-                self.items.extend(segments.map(|s| Item {
-                    tile: index,
-                    segments: s..s + 1,
-                    cost: tile.rows,
-                }));
+                self.items.extend(segments.map(|s| Item { tile: index, segments: s..s + 1 }));
             } else {
-                let cost = tile.rows * segments.len();
-                self.items.push(Item { tile: index, segments, cost });
+                self.items.push(Item { tile: index, segments });
             }
         }
-        self.items.sort_by_key(|item| std::cmp::Reverse(item.cost));
+        let tiles = &self.tiles;
+        self.items.sort_by_key(|item| std::cmp::Reverse(tiles[item.tile].cost(&item.segments)));
     }
 
     /// Attention of queries `q` `[tokens, heads * k_dim]` to `out` `[tokens, heads * v_dim]`; `sinks` is `[heads]`.
@@ -281,7 +289,7 @@ impl AttentionPlan {
                     });
                     if tile.partial.is_some() {
                         let count = done[item.tile].fetch_add(1, Ordering::AcqRel) + 1;
-                        if count as usize == tile.segments.len() {
+                        if count as usize == tile.segments().len() {
                             self.isa.dispatch(tile::Merge { job: &job, tile, memory });
                         }
                     }

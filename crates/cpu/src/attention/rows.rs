@@ -2,9 +2,6 @@
 //!
 //! Each result is one chain of multiply-adds over rising `i`, however many rows are computed together.
 
-// Kernels index several arrays of registers by row and column at once.
-#![allow(clippy::needless_range_loop)]
-
 use crate::isa::element::Element;
 use crate::isa::{LANES, Op, Simd};
 use std::marker::PhantomData;

@@ -203,7 +203,7 @@ impl Op for Merge<'_> {
         let memory = Memory::new(memory, tile.rows, job.plan.k_dim, v_pad);
         let view = View::new(job.plan, tile);
         let mut totals = [None; TILE_ROWS];
-        for segment in tile.segments.clone() {
+        for segment in tile.segments() {
             for (row, _) in view.of(segment).seeing() {
                 let Some(place) = job.partial(tile, segment, row) else { continue };
                 let values = &mut memory.total[row * v_pad..][..v_pad];
@@ -224,7 +224,7 @@ impl Op for Merge<'_> {
 impl Job<'_> {
     /// Where the partial result of a row and segment is, if the tile has such.
     fn partial(&self, tile: &Tile, segment: usize, row: usize) -> Option<*mut f32> {
-        let index = (segment - tile.segments.start) * tile.rows + row;
+        let index = (segment - tile.segments().start) * tile.rows + row;
         // The offset is below `AttentionPlan::partials`.
         tile.partial.map(|start| self.partials.wrapping_add(start + index * self.plan.partial_row()))
     }
