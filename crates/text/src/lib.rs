@@ -1,4 +1,4 @@
-//! Tokenizers, chat templates and streaming detokenization.
+//! Tokenizers, chat templates, streaming text, and parsers of what models write.
 #![forbid(unsafe_code)]
 
 mod pretokenize;
@@ -8,8 +8,7 @@ pub mod stream;
 pub mod template;
 #[cfg(test)]
 mod testing;
-mod tokenizer;
-
-pub use tokenizer::{BuildError, Segment, SpecialIds, TokenType, Tokenizer, VocabSource};
-pub mod tools;
 pub mod tokenizer;
+pub mod tools;
+
+pub use tokenizer::{BuildError, Segment, TokenType, Tokenizer, VocabSource};
