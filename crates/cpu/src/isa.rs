@@ -180,8 +180,6 @@ pub(crate) trait Simd: Copy + 'static {
     const PAIRS: bool;
     /// Most rows of a float product that the registers hold sums for: with one vector of columns, and with two.
     const ROWS: [usize; 2];
-    /// Float vectors that the registers hold as sums, next to two operands.
-    const SUMS: usize;
     /// Whether matrix products gain from codes expanded to bytes once for many tiles.
     const EXPAND: bool;
     /// Whether wide products need activations as absolute values and sign masks, and the sums of the negative ones.

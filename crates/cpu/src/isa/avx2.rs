@@ -82,10 +82,8 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
     type WideX = [__m256i; 2];
 
     const TOKENS: usize = 4;
-    const PAIRS: bool = true;
     const ROWS: [usize; 2] = [6, 2];
     const PAIRS: bool = !VNNI;
-    const SUMS: usize = 6;
     const EXPAND: bool = true;
     const MAGNITUDES: bool = !VNNI;
 

@@ -20,7 +20,6 @@ impl Simd for Avx512 {
     const TOKENS: usize = 8;
     const PAIRS: bool = false;
     const ROWS: [usize; 2] = [12, 12];
-    const SUMS: usize = 24;
     const EXPAND: bool = false;
     const MAGNITUDES: bool = false;
 

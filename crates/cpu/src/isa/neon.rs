@@ -93,7 +93,6 @@ impl Simd for Neon {
     const TOKENS: usize = 4;
     const PAIRS: bool = false;
     const ROWS: [usize; 2] = [6, 2];
-    const SUMS: usize = 6;
     const EXPAND: bool = true;
     const MAGNITUDES: bool = false;
 
