@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Instant;
 
 use wootz_gguf::Model;
-use wootz_text::tokenizer::{Segment, Tokenizer};
+use wootz_text::{Segment, Tokenizer};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);

@@ -3,7 +3,7 @@
 mod common;
 
 use serde_json::Value;
-use wootz_text::tokenizer::{Segment, Tokenizer};
+use wootz_text::{Segment, Tokenizer};
 
 fn ids(row: &Value) -> Vec<u32> {
     let number = |id: &Value| u32::try_from(id.as_u64().unwrap()).unwrap();

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
-use wootz_text::tokenizer::{Segment, Tokenizer};
+use wootz_text::{Segment, Tokenizer};
 
 /// A vocabulary of each kind, and whether decoding gives back what was encoded.
 const KINDS: [(&str, Lossless); 8] = [

@@ -1,18 +1,4 @@
 //! Tokenizers built from the vocabularies that GGUF files carry.
-//!
-//! [`Tokenizer::from_metadata`] reads a file's vocabulary; [`VocabSource`] takes one from anywhere else.
-//!
-//! | `tokenizer.ggml.model` | kind | here |
-//! |---|---|---|
-//! | `gpt2` | byte-level BPE; `tokenizer.ggml.pre` says how text is cut first | `bpe`, `pretokenize` |
-//! | `gemma4` | BPE on plain text with byte tokens | `bpe` |
-//! | `llama` | SentencePiece, BPE form | `spm` |
-//! | `t5` | SentencePiece, unigram form | `unigram` |
-//! | `bert` | WordPiece | `wordpiece` |
-//! | `rwkv` | longest match | `rwkv` |
-//!
-//! Encoding takes time proportional to the text, but for the heap of candidate merges, which adds a logarithm within
-//! one word; no input makes it recurse. Text that is not valid UTF-8 is encoded byte by byte where it is not.
 
 mod bpe;
 mod merge;
@@ -61,8 +47,20 @@ pub enum Segment<'a> {
 
 /// Turns text into token ids and back.
 ///
+/// | `tokenizer.ggml.model` | kind |
+/// |---|---|
+/// | `gpt2` | byte-level BPE; `tokenizer.ggml.pre` says how text is cut first |
+/// | `gemma4` | BPE on plain text with byte tokens |
+/// | `llama` | SentencePiece, BPE form |
+/// | `t5` | SentencePiece, unigram form |
+/// | `bert` | WordPiece |
+/// | `rwkv` | longest match |
+///
+/// Encoding takes time proportional to the text, but for the heap of candidate merges, which adds a logarithm within
+/// one word; no input makes it recurse. Text that is not valid UTF-8 is encoded byte by byte where it is not.
+///
 /// ```
-/// use wootz_text::tokenizer::{Segment, TokenType, Tokenizer, VocabSource};
+/// use wootz_text::{Segment, TokenType, Tokenizer, VocabSource};
 ///
 /// let tokenizer = Tokenizer::new(&VocabSource {
 ///     model: "gpt2",
@@ -76,7 +74,7 @@ pub enum Segment<'a> {
 /// assert_eq!(tokenizer.encode(&prompt, true), [3, 2]);
 /// assert_eq!(tokenizer.decode(&[3, 2], false), b"hi");
 /// assert!(tokenizer.is_eog(2));
-/// # Ok::<(), wootz_text::tokenizer::BuildError>(())
+/// # Ok::<(), wootz_text::BuildError>(())
 /// ```
 pub struct Tokenizer {
     vocab: Vocab,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use wootz_gguf::Model;
-use wootz_text::tokenizer::Tokenizer;
+use wootz_text::Tokenizer;
 
 /// Names of all vocabularies in the cache.
 pub(crate) fn names() -> Vec<String> {
