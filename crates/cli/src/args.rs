@@ -71,13 +71,13 @@ pub(crate) struct DeviceArgs {
     #[arg(long, default_value = "auto")]
     pub device: String,
     /// CPU threads [default: one a core].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Context in tokens [default: the model's own, as far as memory allows].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
     pub ctx: Option<usize>,
     /// Tokens of a step at most.
-    #[arg(short, long, value_name = "N", default_value_t = 512)]
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = positive)]
     pub batch: usize,
     /// Type of cached keys: f32, f16, bf16, q8_0 or q4_0.
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
@@ -85,6 +85,10 @@ pub(crate) struct DeviceArgs {
     /// Type of cached values.
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
     pub cache_type_v: KvType,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "expected a whole number of at least 1".to_owned())
 }
 
 fn kv_type(name: &str) -> Result<KvType, String> {
@@ -368,10 +372,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, default_value = "cpu")]
     pub backend: String,
     /// Tokens of the step.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub tokens: usize,
     /// Cached positions.
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub span: usize,
 }
 
@@ -381,7 +385,7 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Tokens of the prompt.
-    #[arg(short, long, value_name = "N", default_value_t = 128)]
+    #[arg(short, long, value_name = "N", default_value_t = 128, value_parser = positive)]
     pub prompt: usize,
     /// Tokens to generate.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 16)]
@@ -408,7 +412,7 @@ pub(crate) struct BenchArgs {
     #[arg(short, long, value_name = "N,…", default_value = "0", value_delimiter = ',')]
     pub depth: Vec<usize>,
     /// Repeats of each test.
-    #[arg(short, long, value_name = "N", default_value_t = 5)]
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub repeats: usize,
     /// Leave out the run that warms up.
     #[arg(long)]

@@ -8,7 +8,6 @@ use crate::output::Unit;
 use crate::{common, output};
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(args.repeats > 0, "-r takes at least one repeat");
     let model = common::open_model(&args.model)?;
     let tests = tests(args);
     anyhow::ensure!(!tests.is_empty(), "nothing to measure: give -p or -n a length above 0");

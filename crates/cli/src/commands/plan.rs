@@ -4,7 +4,6 @@ use crate::args::PlanArgs;
 use crate::{common, output};
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(args.tokens > 0 && args.span > 0, "--tokens and --span take at least one token");
     let model = common::open_model(&args.model)?;
     let plan = wootz::plan(&model, &args.backend, args.tokens, args.span)?;
     output::print(&plan.to_string())

@@ -9,7 +9,6 @@ use crate::args::TraceArgs;
 use crate::{common, output};
 
 pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(args.prompt > 0, "-p takes at least one token");
     let model = common::open_model(&args.model)?;
     let mut device = args.device.clone();
     let positions = args.prompt + args.predict;

@@ -81,7 +81,7 @@ fn settings_that_cannot_be() {
     says(&run("--logit-bias 999+1"), &["999", "288"]);
     says(&run("--cache-type-k q9"), &["q9", "f16"]);
     says(&run("--chat-template novel"), &["novel"]);
-    says(&run("--threads 0"), &["threads"]);
+    says(&run("--threads 0"), &["--threads", "at least 1"]);
     says(&run("--batch 0"), &["--batch"]);
     says(&run("--ctx 0"), &["--ctx"]);
     says(&run("--tmp 1"), &["'--tmp'", "'--temp'"]);
@@ -89,8 +89,8 @@ fn settings_that_cannot_be() {
     says(&place.fails("plan tiny.gguf --backend abacus"), &["abacus", "cpu"]);
     says(&place.fails("plan tiny.gguf --tokens 0"), &["--tokens"]);
     says(&place.fails("bench tiny.gguf -p 0 -n 0"), &["nothing to measure"]);
-    says(&place.fails("bench tiny.gguf -r 0"), &["-r"]);
-    says(&place.fails("trace tiny.gguf -p 0"), &["-p"]);
+    says(&place.fails("bench tiny.gguf -r 0"), &["--repeats", "at least 1"]);
+    says(&place.fails("trace tiny.gguf -p 0"), &["--prompt", "at least 1"]);
     says(&place.fails("selftest --device abacus"), &["abacus", "cpu"]);
     says(&place.fails("novel"), &["'novel'"]);
     says(&place.fails("tokenize tiny.gguf 1,x --decode"), &["\"x\""]);
