@@ -8,7 +8,13 @@ use wootz::sample::{Chain, LogitBias, SamplingParams};
 
 /// Local language-model inference.
 #[derive(Parser)]
-#[command(name = "wootz", version, max_term_width = 110, arg_required_else_help = true)]
+#[command(
+    name = "wootz",
+    version,
+    max_term_width = 110,
+    arg_required_else_help = true,
+    after_help = "Example: wootz run smollm2 \"Why does iron rust?\"\nEvery command has its own --help, with defaults and an example."
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub command: Command,
@@ -65,13 +71,13 @@ pub(crate) struct DeviceArgs {
     #[arg(long, default_value = "auto")]
     pub device: String,
     /// CPU threads [default: one a core].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
     /// Context in tokens [default: the model's own, as far as memory allows].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
     pub ctx: Option<usize>,
     /// Tokens of a step at most.
-    #[arg(short, long, value_name = "N", default_value_t = 512)]
+    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = positive)]
     pub batch: usize,
     /// Type of cached keys: f32, f16, bf16, q8_0 or q4_0.
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
@@ -79,6 +85,10 @@ pub(crate) struct DeviceArgs {
     /// Type of cached values.
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
     pub cache_type_v: KvType,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "expected a whole number of at least 1".to_owned())
 }
 
 fn kv_type(name: &str) -> Result<KvType, String> {
@@ -96,40 +106,40 @@ pub(crate) struct SamplingArgs {
     #[arg(short, long)]
     pub seed: Option<u64>,
     /// Temperature; 0 always takes the most likely token.
-    #[arg(long, default_value_t = 0.8)]
+    #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     pub temp: f32,
     /// Half the range of a temperature that follows the entropy; 0 for a fixed one.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub dynatemp_range: f32,
     /// Exponent of the dynamic temperature.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub dynatemp_exp: f32,
     /// Keep the N most likely tokens; 0 for all.
     #[arg(long, value_name = "N", default_value_t = 40, allow_negative_numbers = true)]
     pub top_k: i32,
     /// Keep the most likely tokens that together reach this probability.
-    #[arg(long, default_value_t = 0.95)]
+    #[arg(long, default_value_t = 0.95, allow_negative_numbers = true)]
     pub top_p: f32,
     /// Keep tokens at least this likely, relative to the best.
-    #[arg(long, default_value_t = 0.05)]
+    #[arg(long, default_value_t = 0.05, allow_negative_numbers = true)]
     pub min_p: f32,
     /// Keep the most typical tokens up to this probability; 1 for off.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub typical: f32,
     /// Keep tokens within this many deviations of the best; negative for off.
     #[arg(long, default_value_t = -1.0, allow_negative_numbers = true)]
     pub top_nsigma: f32,
     /// Chance to drop the top choices (XTC).
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub xtc_probability: f32,
     /// Probability from which XTC takes a token for a top choice.
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, allow_negative_numbers = true)]
     pub xtc_threshold: f32,
     /// Last tokens that penalties look at; -1 for all.
     #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true)]
     pub repeat_last_n: i32,
     /// Penalty on repeated tokens; 1 for none.
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
     pub repeat_penalty: f32,
     /// Penalty by how often a token appeared.
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
@@ -138,10 +148,10 @@ pub(crate) struct SamplingArgs {
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub presence_penalty: f32,
     /// Strength of the penalty on repeated sequences (DRY); 0 for off.
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     pub dry_multiplier: f32,
     /// Base of the DRY penalty.
-    #[arg(long, default_value_t = 1.75)]
+    #[arg(long, default_value_t = 1.75, allow_negative_numbers = true)]
     pub dry_base: f32,
     /// Longest sequence that DRY lets repeat.
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -156,16 +166,16 @@ pub(crate) struct SamplingArgs {
     #[arg(long, default_value_t = -1.0, allow_negative_numbers = true)]
     pub adaptive_target: f32,
     /// Weight of the past in adaptive-p.
-    #[arg(long, default_value_t = 0.9)]
+    #[arg(long, default_value_t = 0.9, allow_negative_numbers = true)]
     pub adaptive_decay: f32,
     /// Mirostat version, 1 or 2; 0 for off.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub mirostat: u8,
     /// Surprise in bits that Mirostat steers to.
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, allow_negative_numbers = true)]
     pub mirostat_ent: f32,
     /// Learning rate of Mirostat.
-    #[arg(long, default_value_t = 0.1)]
+    #[arg(long, default_value_t = 0.1, allow_negative_numbers = true)]
     pub mirostat_lr: f32,
     /// Added to a token's logit, as ID+BIAS, ID-BIAS or ID-inf; may be repeated.
     #[arg(long, value_name = "ID±BIAS", value_parser = logit_bias)]
@@ -362,10 +372,10 @@ pub(crate) struct PlanArgs {
     #[arg(long, default_value = "cpu")]
     pub backend: String,
     /// Tokens of the step.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive)]
     pub tokens: usize,
     /// Cached positions.
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     pub span: usize,
 }
 
@@ -375,7 +385,7 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     /// Tokens of the prompt.
-    #[arg(short, long, value_name = "N", default_value_t = 128)]
+    #[arg(short, long, value_name = "N", default_value_t = 128, value_parser = positive)]
     pub prompt: usize,
     /// Tokens to generate.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 16)]
@@ -402,7 +412,7 @@ pub(crate) struct BenchArgs {
     #[arg(short, long, value_name = "N,…", default_value = "0", value_delimiter = ',')]
     pub depth: Vec<usize>,
     /// Repeats of each test.
-    #[arg(short, long, value_name = "N", default_value_t = 5)]
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub repeats: usize,
     /// Leave out the run that warms up.
     #[arg(long)]

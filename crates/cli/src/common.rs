@@ -31,7 +31,7 @@ impl wootz_hub::Progress for Download {
     fn begin(&mut self, name: &str, total: Option<u64>) {
         if !output::is_watched() {
             let size = total.map(|t| format!(" ({})", output::size(t))).unwrap_or_default();
-            eprintln!("fetching {name}{size}");
+            output::note(&format!("fetching {name}{size}"));
         }
         self.bar = Some(output::progress(name, total.unwrap_or(0), Unit::Bytes));
     }
@@ -50,7 +50,7 @@ impl wootz_hub::Progress for Download {
     fn waiting(&mut self, reason: &str) {
         match &self.bar {
             Some(bar) if output::is_watched() => bar.set_message(reason.to_owned()),
-            _ => eprintln!("waiting: {reason}"),
+            _ => output::note(&format!("waiting: {reason}")),
         }
     }
 }

@@ -9,16 +9,24 @@ mod output;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) if e.use_stderr() && e.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            output::note(&usage_error(&e.render().to_string()));
+            return ExitCode::from(2);
+        }
+        Err(help) => help.exit(),
+    };
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             output::clear_progress();
-            let chain: Vec<String> = e.chain().map(ToString::to_string).collect();
-            eprintln!("error: {}", join_causes(&chain));
+            output::note(&format!("error: {}", output::causes(&e)));
             ExitCode::FAILURE
         }
     }
@@ -42,18 +50,12 @@ fn run(cli: Cli) -> anyhow::Result<()> {
     }
 }
 
-/// A chain of causes as one line; causes that their effect's text already holds are left out.
-fn join_causes(chain: &[String]) -> String {
-    let mut line = String::new();
-    for cause in chain.iter().filter(|c| !c.is_empty()) {
-        if !line.contains(cause.as_str()) {
-            if !line.is_empty() {
-                line.push_str(": ");
-            }
-            line.push_str(cause);
-        }
-    }
-    line
+/// What is wrong with the command line and its tip as one line, without the usage.
+fn usage_error(rendered: &str) -> String {
+    let lines = rendered.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines =
+        lines.take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    format!("{}; see --help", lines.collect::<Vec<_>>().join(" "))
 }
 
 #[cfg(test)]
@@ -67,10 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_joined_once() {
-        let chain = ["cannot open x: no such file".to_owned(), "no such file".to_owned()];
-        assert_eq!(join_causes(&chain), "cannot open x: no such file");
-        let chain = ["a".to_owned(), "b".to_owned()];
-        assert_eq!(join_causes(&chain), "a: b");
+    fn a_usage_error_is_one_line() {
+        let Err(e) = Cli::try_parse_from(["wootz", "run", "m", "--tmp", "1"]) else {
+            panic!("--tmp is no argument");
+        };
+        let line = usage_error(&e.render().to_string());
+        assert!(line.starts_with("error: unexpected argument '--tmp' found"), "{line}");
+        assert!(line.contains("'--temp'") && !line.contains('\n'), "{line}");
     }
 }

@@ -1,11 +1,14 @@
 //! Standard output, progress bars and units.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use wootz::gguf::AtomicFile;
 
 /// The bar on the screen, so that an error can take it away first.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
@@ -14,13 +17,29 @@ static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     Bytes,
+    Chunks,
+    Tests,
     Tokens,
 }
+
+/// Standard output takes no more: nobody reads on, or the disk is full. There is no use in going on.
+#[derive(Debug)]
+pub(crate) struct OutputFailed(io::Error);
+
+impl fmt::Display for OutputFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot write to standard output: {}", self.0)
+    }
+}
+
+impl std::error::Error for OutputFailed {}
 
 /// A progress bar on standard error; silent where that is no terminal.
 pub(crate) fn progress(label: &str, total: u64, unit: Unit) -> ProgressBar {
     let counts = match unit {
         Unit::Bytes => "{bytes}/{total_bytes} {bytes_per_sec}",
+        Unit::Chunks => "{pos}/{len} chunks",
+        Unit::Tests => "{pos}/{len} tests",
         Unit::Tokens => "{pos}/{len} tokens {per_sec}",
     };
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
@@ -45,8 +64,45 @@ pub(crate) fn clear_progress() {
 /// # Errors
 /// Standard output is closed or full.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    write(text.as_bytes())
+}
+
+/// Writes bytes, which need not be text, to standard output at once.
+///
+/// # Errors
+/// Standard output is closed or full.
+pub(crate) fn write(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(|e| OutputFailed(e).into())
+}
+
+/// A failure's chain of causes as one line; causes that their effect's text already holds are left out.
+pub(crate) fn causes(e: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in e.chain().map(ToString::to_string).filter(|c| !c.is_empty()) {
+        if !line.contains(&cause) {
+            if !line.is_empty() {
+                line.push_str(": ");
+            }
+            line.push_str(&cause);
+        }
+    }
+    line.replace(['\r', '\n'], " ")
+}
+
+/// Writes a line to standard error; that nobody reads it is no failure.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Writes a file that is whole or not there.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write_file(path: &Path, content: &str) -> anyhow::Result<()> {
+    let mut file = AtomicFile::create(path)?;
+    file.write_all(content.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(file.commit()?)
 }
 
 /// Writes a line to standard output.
@@ -84,7 +140,7 @@ pub(crate) fn seconds(time: Duration) -> String {
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn read_input(path: &std::path::Path) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn read_input(path: &Path) -> anyhow::Result<Vec<u8>> {
     if path.as_os_str() == "-" {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut io::stdin().lock(), &mut bytes).context("cannot read standard input")?;
@@ -102,12 +158,15 @@ pub(crate) fn text_argument(argument: Option<&str>) -> anyhow::Result<String> {
         Some(text) if text != "-" => Ok(text.to_owned()),
         _ => {
             if io::stdin().is_terminal() {
-                eprintln!("(reading the text from standard input; end with Ctrl-D)");
+                note("(reading the text from standard input; end with Ctrl-D)");
             }
-            let bytes = read_input(std::path::Path::new("-"))?;
+            let bytes = read_input(Path::new("-"))?;
             String::from_utf8(bytes).map_err(|e| {
                 let at = e.utf8_error().valid_up_to();
-                anyhow::anyhow!("standard input is not UTF-8: byte {at} is 0x{:02x}", e.as_bytes()[at])
+                anyhow::anyhow!(
+                    "standard input is not UTF-8: byte {at} is 0x{:02x}; convert it first",
+                    e.as_bytes()[at]
+                )
             })
         }
     }
@@ -116,6 +175,14 @@ pub(crate) fn text_argument(argument: Option<&str>) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn causes_are_joined_once() {
+        let inner = anyhow::anyhow!("no such file");
+        assert_eq!(causes(&inner.context("cannot open x: no such file")), "cannot open x: no such file");
+        assert_eq!(causes(&anyhow::anyhow!("b").context("a")), "a: b");
+        assert_eq!(causes(&anyhow::anyhow!("two\nlines")), "two lines");
+    }
 
     #[test]
     fn sizes_and_times_read_well() {

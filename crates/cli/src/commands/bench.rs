@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 use wootz::measure::{Measured, Test, measure};
 
 use crate::args::{BenchArgs, Table};
+use crate::output::Unit;
 use crate::{common, output};
 
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(args.repeats > 0, "-r takes at least one repeat");
     let model = common::open_model(&args.model)?;
     let tests = tests(args);
     anyhow::ensure!(!tests.is_empty(), "nothing to measure: give -p or -n a length above 0");
@@ -16,9 +16,13 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     device.ctx = Some(device.ctx.unwrap_or(longest).max(longest));
     let mut context = common::open_context(model.clone(), &device)?;
     let mut rows = Vec::new();
+    let bar = output::progress("measuring", tests.len() as u64, Unit::Tests);
     for test in tests {
+        bar.set_message(format!("measuring {}", test.name()));
         rows.push(measure(&mut context, test, args.repeats, !args.no_warmup)?);
+        bar.inc(1);
     }
+    output::clear_progress();
     let threads = context.device().features.last().cloned().unwrap_or_default();
     let shared = Shared {
         model: args.model.model.clone(),
@@ -90,12 +94,12 @@ fn csv(shared: &Shared, rows: &[Measured]) -> String {
     );
     for row in rows {
         text.push_str(&format!(
-            "{:?},{},{},{},{:?},{},{},{},{},{},{:016x}\n",
-            shared.model,
+            "{},{},{},{},{},{},{},{},{},{},{:016x}\n",
+            quoted(&shared.model),
             shared.size,
             shared.parameters,
             shared.backend,
-            shared.threads,
+            quoted(&shared.threads),
             row.test.name(),
             row.median(),
             row.mean(),
@@ -105,6 +109,11 @@ fn csv(shared: &Shared, rows: &[Measured]) -> String {
         ));
     }
     text
+}
+
+/// A field of RFC 4180.
+fn quoted(field: &str) -> String {
+    format!("\"{}\"", field.replace('"', "\"\""))
 }
 
 fn json(shared: &Shared, rows: &[Measured]) -> Value {

@@ -1,5 +1,6 @@
 //! `wootz chat`
 
+use std::io::{IsTerminal as _, stdin};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -7,10 +8,11 @@ use anyhow::{Context as _, bail};
 use rustyline::error::ReadlineError;
 use serde_json::json;
 use wootz::sample::SamplingParams;
-use wootz::template::{ChatInput, Content, Message};
-use wootz::{Engine, Finish, Handle, Request};
+use wootz::template::{ChatInput, Content, Message, Prompt, Segment as Part};
+use wootz::{Engine, Error, Finish, Handle, Request, Segment, StopReason};
 
 use crate::args::ChatArgs;
+use crate::output::OutputFailed;
 use crate::{common, output};
 
 const HELP: &str = "\
@@ -43,19 +45,24 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<()> {
         max_tokens,
         stop: args.stop.clone(),
         messages: system(args.system.as_deref()),
+        computed: None,
         last: None,
     };
     if let Some(path) = &args.load {
         chat.load(path)?;
     }
-    eprintln!("{} on {}; /help lists commands", args.model.model, chat.engine.device().id);
+    let interactive = stdin().is_terminal();
+    if interactive {
+        let device = &chat.engine.device().id;
+        output::note(&format!("{} on {device}; /help lists commands, Ctrl-D leaves", args.model.model));
+    }
     let mut editor = rustyline::DefaultEditor::new()?;
-    let history = history_file();
+    let history = history_file().filter(|_| interactive);
     if let Some(path) = &history {
         // No history yet is no failure.
         let _ = editor.load_history(path);
     }
-    let result = converse(&mut chat, &mut editor);
+    let result = converse(&mut chat, &mut editor, interactive);
     if let Some(path) = &history {
         // A history that cannot be kept loses nothing of the conversation.
         let _ = editor.save_history(path);
@@ -82,7 +89,7 @@ fn history_file() -> Option<PathBuf> {
     Some(dir.join("chat-history.txt"))
 }
 
-fn converse(chat: &mut Chat, editor: &mut rustyline::DefaultEditor) -> anyhow::Result<()> {
+fn converse(chat: &mut Chat, editor: &mut rustyline::DefaultEditor, interactive: bool) -> anyhow::Result<()> {
     while let Some(line) = read_message(editor)? {
         let line = line.trim();
         if line.is_empty() {
@@ -96,13 +103,25 @@ fn converse(chat: &mut Chat, editor: &mut rustyline::DefaultEditor) -> anyhow::R
             Some(command) => chat.command(command),
             None => chat.say(line),
         };
-        // What goes wrong with one message leaves the conversation as it was.
-        if let Err(e) = done {
-            output::clear_progress();
-            eprintln!("error: {e:#}");
+        // What goes wrong with one message leaves the conversation as it was. A script, which cannot look and try
+        // again, ends here, and so does a conversation that nobody reads.
+        match done {
+            Err(e) if interactive && !e.is::<OutputFailed>() => {
+                output::clear_progress();
+                output::note(&format!("error: {}{}", output::causes(&e), hint(&e)));
+            }
+            done => done?,
         }
     }
     Ok(())
+}
+
+/// What helps in a conversation.
+fn hint(e: &anyhow::Error) -> &'static str {
+    match e.downcast_ref() {
+        Some(Error::ContextFull { .. }) => ", or start anew with /clear",
+        _ => "",
+    }
 }
 
 /// Reads one message; `None` at the end of input.
@@ -115,12 +134,12 @@ fn read_message(editor: &mut rustyline::DefaultEditor) -> anyhow::Result<Option<
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => {
                 if text.is_empty() {
-                    eprintln!("(Ctrl-D or /exit leaves)");
+                    output::note("(Ctrl-D or /exit leaves)");
                 }
                 return Ok(Some(String::new()));
             }
             Err(ReadlineError::Eof) => return Ok(None),
-            Err(e) => return Err(e).context("cannot read the terminal"),
+            Err(e) => return Err(e).context("cannot read the next message"),
         };
         if line.trim() == "\"\"\"" {
             if block {
@@ -140,6 +159,12 @@ fn read_message(editor: &mut rustyline::DefaultEditor) -> anyhow::Result<Option<
     }
 }
 
+/// What the engine has computed of the conversation: tokens, and the text that the template makes of them.
+struct Computed {
+    tokens: Vec<u32>,
+    text: String,
+}
+
 struct Chat {
     engine: Engine,
     /// The answer that Ctrl-C stops.
@@ -148,6 +173,7 @@ struct Chat {
     max_tokens: Option<usize>,
     stop: Vec<String>,
     messages: Vec<Message>,
+    computed: Option<Computed>,
     last: Option<Finish>,
 }
 
@@ -199,52 +225,95 @@ impl Chat {
 
     /// Answers the last message. Only what is new is computed: the engine keeps the state of what came before.
     fn answer(&mut self) -> anyhow::Result<()> {
-        let prompt = self.tokens(true)?;
+        let prompt = self.prompt(true)?;
+        let tokens = self.tokens(&prompt);
         let request = Request {
             max_tokens: self.max_tokens,
             sampling: self.sampling.clone(),
             stop: self.stop.clone(),
-            ..Request::new(prompt)
+            ..Request::new(tokens.clone())
         };
         let mut generation = self.engine.generate(request)?;
         *self.running.lock().unwrap_or_else(|e| e.into_inner()) = Some(generation.handle());
-        let mut answer = String::new();
+        let (mut answer, mut generated) = (String::new(), Vec::new());
         let finish = common::follow(&mut generation, |event| {
             answer.push_str(&event.text);
+            generated.push(event.token);
             output::print(&event.text)
         });
         *self.running.lock().unwrap_or_else(|e| e.into_inner()) = None;
         let finish = finish?;
         answer.push_str(&finish.text);
         output::println(&finish.text)?;
+        match finish.reason {
+            StopReason::Length => output::note("(stopped at -n)"),
+            StopReason::ContextFull => output::note("(stopped: the context is full; /clear starts anew)"),
+            StopReason::Cancelled => output::note("(stopped)"),
+            StopReason::EndOfText | StopReason::StopText(_) => {}
+        }
+        self.computed = self.computed_by(&finish.reason, prompt.text() + &answer, tokens, generated);
         self.messages.push(Message::new("assistant", answer));
         self.last = Some(finish);
         Ok(())
     }
 
-    fn tokens(&self, add_generation_prompt: bool) -> anyhow::Result<Vec<u32>> {
+    fn prompt(&self, add_generation_prompt: bool) -> anyhow::Result<Prompt> {
         let input =
             ChatInput { messages: self.messages.clone(), add_generation_prompt, ..ChatInput::default() };
-        Ok(self.engine.model().chat_tokens(&input)?)
+        Ok(self.engine.model().chat_prompt(&input)?)
+    }
+
+    /// Tokens of the conversation, as they were computed as far as that goes: a model does not always choose the
+    /// tokens that its text would be cut into.
+    fn tokens(&self, prompt: &Prompt) -> Vec<u32> {
+        let model = self.engine.model();
+        let known = self.computed.as_ref();
+        let rest = known.and_then(|known| Some((known, after(prompt, &known.text)?)));
+        if let Some((known, rest)) = rest {
+            let new = model.tokenizer().encode(&rest, false);
+            // Only at a special token is text cut the same way whatever comes before.
+            if new.first().is_some_and(|token| model.tokenizer().is_control(*token)) {
+                return [known.tokens.as_slice(), &new].concat();
+            }
+        }
+        model.prompt_tokens(prompt)
+    }
+
+    /// What an answer leaves in the cache, where its text stands for its tokens.
+    fn computed_by(
+        &self,
+        reason: &StopReason,
+        text: String,
+        mut tokens: Vec<u32>,
+        mut generated: Vec<u32>,
+    ) -> Option<Computed> {
+        let tokenizer = self.engine.model().tokenizer();
+        // The template writes the end of an answer itself.
+        if *reason == StopReason::EndOfText {
+            generated.pop_if(|token| tokenizer.eog().contains(token));
+        }
+        let cut = matches!(reason, StopReason::StopText(_));
+        if cut || generated.iter().any(|token| tokenizer.is_control(*token)) {
+            return None;
+        }
+        tokens.append(&mut generated);
+        Some(Computed { tokens, text })
     }
 
     /// Saves messages as JSON to `path` and the computed state beside it.
     fn save(&self, path: &Path) -> anyhow::Result<()> {
         let messages: Vec<_> =
             self.messages.iter().map(|m| json!({ "role": m.role, "content": text(m) })).collect();
-        let list = serde_json::to_string_pretty(&json!({ "messages": messages }))?;
-        let tokens = self.tokens(false)?;
+        let computed = self.computed.as_ref().map(|c| json!({ "tokens": c.tokens, "text": c.text }));
+        let list = json!({ "messages": messages, "computed": computed });
+        let tokens = self.tokens(&self.prompt(false)?);
         let state = state_file(path);
         let saved = self.engine.with_context({
             let state = state.clone();
             move |context| context.save(&tokens, &state)
         })??;
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        std::fs::write(&part, list + "\n")
-            .and_then(|()| std::fs::rename(&part, path))
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        eprintln!("saved {} messages, {saved} computed tokens", self.messages.len());
+        output::write_file(path, &(serde_json::to_string_pretty(&list)? + "\n"))?;
+        output::note(&format!("saved {} messages, {saved} computed tokens", self.messages.len()));
         Ok(())
     }
 
@@ -254,6 +323,12 @@ impl Chat {
             .with_context(|| format!("{} is no saved conversation", path.display()))?;
         let list = value["messages"].as_array().context("the saved conversation has no list of messages")?;
         self.messages = Message::list_from_json(list)?;
+        let tokens: Option<Vec<u32>> = serde_json::from_value(value["computed"]["tokens"].clone()).ok();
+        let text = value["computed"]["text"].as_str().map(str::to_owned);
+        // Of another model, the tokens mean nothing.
+        let known = self.engine.model().tokenizer().vocab_size();
+        let tokens = tokens.filter(|list| list.iter().all(|token| (*token as usize) < known));
+        self.computed = tokens.zip(text).map(|(tokens, text)| Computed { tokens, text });
         let state = state_file(path);
         let restored = if state.exists() {
             self.engine.with_context(move |context| context.restore(&state))?
@@ -261,9 +336,13 @@ impl Chat {
             Ok(0)
         };
         match restored {
-            Ok(n) => eprintln!("loaded {} messages, {n} computed tokens", self.messages.len()),
+            Ok(n) => output::note(&format!("loaded {} messages, {n} computed tokens", self.messages.len())),
             // The messages are enough: the state is only time saved.
-            Err(e) => eprintln!("loaded {} messages; their state is computed anew: {e}", self.messages.len()),
+            Err(e) => {
+                self.computed = None;
+                let n = self.messages.len();
+                output::note(&format!("loaded {n} messages; their state is computed anew: {e}"));
+            }
         }
         Ok(())
     }
@@ -271,7 +350,7 @@ impl Chat {
     fn stats(&self) -> anyhow::Result<()> {
         let memory = self.engine.memory()?;
         let last = self.last.as_ref().map_or("no answer yet".to_owned(), common::summary);
-        let used = self.tokens(false).map(|t| t.len()).unwrap_or(0);
+        let used = self.prompt(false).map_or(0, |prompt| self.tokens(&prompt).len());
         output::println(&format!(
             "{last}\n{used} of {} tokens of context; memory: weights {}, cache {}, work {}",
             self.engine.limits().context,
@@ -280,6 +359,28 @@ impl Chat {
             output::size(memory.scratch)
         ))
     }
+}
+
+/// The parts of a prompt that follow `text`, where the prompt begins with it.
+fn after<'a>(prompt: &'a Prompt, text: &str) -> Option<Vec<Segment<'a>>> {
+    let mut text = text;
+    let mut rest = Vec::new();
+    for part in &prompt.segments {
+        let own = part.as_str();
+        let common = own.len().min(text.len());
+        if own.as_bytes()[..common] != text.as_bytes()[..common] {
+            return None;
+        }
+        text = text.get(common..)?;
+        let left = own.get(common..)?;
+        if !left.is_empty() {
+            rest.push(match part {
+                Part::Markup(_) => Segment::Markup(left),
+                Part::Text(_) => Segment::Text(left.as_bytes()),
+            });
+        }
+    }
+    text.is_empty().then_some(rest)
 }
 
 /// The computed state of a conversation lies beside its messages.

@@ -1,11 +1,12 @@
 //! `wootz perplexity`
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
+use wootz::gguf::AtomicFile;
 use wootz::perplexity::{Divergence, Perplexity, each_prediction, log_softmax, nll};
 
 use crate::args::PerplexityArgs;
@@ -13,7 +14,7 @@ use crate::output::Unit;
 use crate::{common, output};
 
 /// First bytes of a file of predictions.
-const MAGIC: &[u8; 8] = b"wootzlp1";
+const MAGIC: &[u8; 8] = b"wootzlp2";
 
 pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
     let text = output::read_input(&args.text)?;
@@ -23,15 +24,16 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
         tokens.truncate(chunks.saturating_mul(args.chunk));
     }
     let vocab = model.arch().hparams().vocab;
-    let mut saved = args.compare.as_deref().map(|p| Saved::open(p, vocab, &tokens)).transpose()?;
-    let mut save = args.save.as_deref().map(|p| Save::create(p, vocab, &tokens)).transpose()?;
+    let header = || header(vocab, args.chunk, &tokens);
+    let mut saved = args.compare.as_deref().map(|p| Saved::open(p, vocab, header())).transpose()?;
+    let mut save = args.save.as_deref().map(|p| Save::create(p, header())).transpose()?;
     let mut device = args.device.clone();
     device.ctx = Some(device.ctx.unwrap_or(args.chunk).max(args.chunk));
     let mut context = common::open_context(model, &device)?;
 
     let (mut perplexity, mut divergence) = (Perplexity::default(), Divergence::default());
     let mut failure = None;
-    let bar = output::progress("perplexity", (tokens.len() / args.chunk.max(1)) as u64, Unit::Tokens);
+    let bar = output::progress("perplexity", (tokens.len() / args.chunk.max(1)) as u64, Unit::Chunks);
     each_prediction(&mut context, &tokens, args.chunk, |chunk, token, logits| {
         bar.set_position(chunk as u64);
         perplexity.add(nll(logits, token));
@@ -84,52 +86,37 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What a file of predictions depends on, as its first numbers.
+fn header(vocab: u32, chunk: usize, tokens: &[u32]) -> impl Iterator<Item = u32> {
+    [vocab, chunk as u32, tokens.len() as u32].into_iter().chain(tokens.iter().copied())
+}
+
 /// Predictions on their way to a file, which has its name only once it is whole.
 struct Save<'a> {
     path: &'a Path,
-    part: std::path::PathBuf,
-    out: BufWriter<File>,
+    file: AtomicFile,
 }
 
 impl<'a> Save<'a> {
-    fn create(path: &'a Path, vocab: u32, tokens: &[u32]) -> anyhow::Result<Save<'a>> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".part");
-        let part = std::path::PathBuf::from(name);
-        let file = File::create(&part).with_context(|| format!("cannot write {}", part.display()))?;
-        let mut save = Save { path, part, out: BufWriter::new(file) };
+    fn create(path: &'a Path, header: impl Iterator<Item = u32>) -> anyhow::Result<Save<'a>> {
+        let mut save = Save { path, file: AtomicFile::create(path)? };
         save.write(MAGIC)?;
-        save.write(&vocab.to_le_bytes())?;
-        save.write(&(tokens.len() as u32).to_le_bytes())?;
-        for token in tokens {
-            save.write(&token.to_le_bytes())?;
+        for number in header {
+            save.write(&number.to_le_bytes())?;
         }
         Ok(save)
     }
 
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.out.write_all(bytes).with_context(|| format!("cannot write {}", self.part.display()))
+        self.file.write_all(bytes).with_context(|| format!("cannot write {}", self.path.display()))
     }
 
     fn row(&mut self, logprobs: &[f32]) -> anyhow::Result<()> {
-        for p in logprobs {
-            self.write(&p.to_le_bytes())?;
-        }
-        Ok(())
+        logprobs.iter().try_for_each(|p| self.write(&p.to_le_bytes()))
     }
 
-    fn finish(mut self) -> anyhow::Result<()> {
-        let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
-        written
-            .and_then(|()| std::fs::rename(&self.part, self.path))
-            .with_context(|| format!("cannot write {}", self.path.display()))
-    }
-}
-
-impl Drop for Save<'_> {
-    fn drop(&mut self) {
-        // After `finish` there is nothing of this name; after a failure the part is worth nothing.
-        let _ = std::fs::remove_file(&self.part);
+    fn finish(self) -> anyhow::Result<()> {
+        Ok(self.file.commit()?)
     }
 }
 
@@ -141,33 +128,33 @@ struct Saved<'a> {
 }
 
 impl<'a> Saved<'a> {
-    fn open(path: &'a Path, vocab: u32, tokens: &[u32]) -> anyhow::Result<Saved<'a>> {
+    fn open(path: &'a Path, vocab: u32, header: impl Iterator<Item = u32>) -> anyhow::Result<Saved<'a>> {
         let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
         let mut saved = Saved { path, file: BufReader::new(file), row: vec![0.0; vocab as usize] };
         let mut magic = [0; 8];
-        saved.read(&mut magic)?;
+        let read = saved.file.read_exact(&mut magic);
         ensure!(
-            magic == *MAGIC,
+            read.is_ok() && magic == *MAGIC,
             "{} holds no predictions saved by `wootz perplexity --save`",
             path.display()
         );
-        let mut number = || -> anyhow::Result<u32> {
+        for (at, expected) in header.enumerate() {
             let mut bytes = [0; 4];
             saved.read(&mut bytes)?;
-            Ok(u32::from_le_bytes(bytes))
-        };
-        let (found_vocab, found_tokens) = (number()?, number()?);
-        if found_vocab != vocab {
-            bail!("{} was saved with a vocabulary of {found_vocab}, this model has {vocab}", path.display());
+            let found = u32::from_le_bytes(bytes);
+            let what = match at {
+                0 => "a vocabulary of",
+                1 => "--chunk",
+                // Beyond are the text's length and its tokens.
+                _ if found != expected => bail!("{} was saved from another text", path.display()),
+                _ => continue,
+            };
+            ensure!(
+                found == expected,
+                "{} was saved with {what} {found}, this run has {expected}",
+                path.display()
+            );
         }
-        let same = found_tokens as usize == tokens.len()
-            && tokens
-                .iter()
-                .map(|t| number().map(|n| n == *t))
-                .collect::<anyhow::Result<Vec<_>>>()?
-                .iter()
-                .all(|s| *s);
-        ensure!(same, "{} was saved from another text or with other --chunks", path.display());
         Ok(saved)
     }
 

@@ -1,5 +1,6 @@
 //! `wootz run`
 
+use anyhow::ensure;
 use serde_json::{Value, json};
 use wootz::template::{ChatInput, Message};
 use wootz::{Engine, Finish, Request, TokenEvent};
@@ -12,7 +13,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     let sampling = args.sampling.params();
     sampling.validate()?;
     // The model is opened only once the prompt is there: an empty or broken one costs nothing.
-    let text = output::text_argument(args.prompt.as_deref())?;
+    let mut text = output::text_argument(args.prompt.as_deref())?;
+    if !args.raw {
+        // The end of the last line is the shell's, not the user's.
+        text.truncate(text.trim_end_matches(['\r', '\n']).len());
+        ensure!(!text.is_empty(), "the prompt is empty: give a text after the model, or on standard input");
+    }
     let engine = common::open_engine(&args.model, &args.device)?;
     let model = engine.model();
     let prompt = if args.raw {
@@ -47,7 +53,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         return output::println(&object.to_string());
     }
     output::println(&finish.text)?;
-    eprintln!("{}", common::summary(&finish));
+    output::note(&common::summary(&finish));
     Ok(())
 }
 

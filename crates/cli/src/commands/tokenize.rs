@@ -19,7 +19,9 @@ pub(crate) fn run(args: &TokenizeArgs) -> anyhow::Result<()> {
         if let Some(id) = ids.iter().find(|id| **id as usize >= tokenizer.vocab_size()) {
             anyhow::bail!("token {id} is not in the vocabulary of {} tokens", tokenizer.vocab_size());
         }
-        return output::println(&String::from_utf8_lossy(&tokenizer.decode(&ids, true)));
+        // Ids may stand for a part of a character.
+        output::write(&tokenizer.decode(&ids, true))?;
+        return output::println("");
     }
     let segment = if args.special { Segment::Markup(&text) } else { Segment::Text(text.as_bytes()) };
     let ids = tokenizer.encode(&[segment], !args.no_bos);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
 use serde_json::json;
 use wootz::measure::{TracedStep, trace};
 
@@ -10,7 +9,6 @@ use crate::args::TraceArgs;
 use crate::{common, output};
 
 pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
-    anyhow::ensure!(args.prompt > 0, "-p takes at least one token");
     let model = common::open_model(&args.model)?;
     let mut device = args.device.clone();
     let positions = args.prompt + args.predict;
@@ -18,8 +16,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
     let mut context = common::open_context(model, &device)?;
     let traced = trace(&mut context, args.prompt, args.predict)?;
     if let Some(path) = &args.output {
-        std::fs::write(path, chrome(&traced.steps).to_string())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        output::write_file(path, &chrome(&traced.steps).to_string())?;
     }
     let limits = traced.limits;
     let mut text = format!(
