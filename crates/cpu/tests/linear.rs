@@ -108,6 +108,8 @@ fn activations_as_quantised(form: ActForm, x: &[f32]) -> Vec<f64> {
     for block in x.chunks(form.block()) {
         let d = block.iter().fold(0f32, |m, v| m.max(v.abs())) / 127.0;
         let inverse = 1.0 / d;
+        // Blocks of 32 have the scale of a stored Q8_0 block.
+        let d = if form.block() == 32 { half::f16::from_f32(d).to_f32() } else { d };
         values.extend(block.iter().map(|v| f64::from((v * inverse).round_ties_even()) * f64::from(d)));
     }
     values

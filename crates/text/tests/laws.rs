@@ -101,7 +101,7 @@ proptest! {
             if lossless == Lossless::ButUnderline && input.windows(3).any(|w| w == underline) {
                 continue;
             }
-            // A byte that the vocabulary cannot spell comes back as U+FFFD.
+            // A byte that the vocabulary cannot spell comes back as U+FFFD or not at all.
             let spelled = input.iter().map(|&byte| tokenizer.decode(&text(tokenizer, &[byte]), false));
             prop_assert_eq!(&decoded, &spelled.collect::<Vec<_>>().concat(), "{}", name);
         }

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &ChatArgs) -> anyhow::Result<()> {
         output::note(&format!("{} on {device}; /help lists commands, Ctrl-D leaves", args.model.model));
     }
     let mut editor = rustyline::DefaultEditor::new()?;
-    let history = history_file().filter(|_| interactive);
+    let history = if interactive { history_file() } else { None };
     if let Some(path) = &history {
         // No history yet is no failure.
         let _ = editor.load_history(path);

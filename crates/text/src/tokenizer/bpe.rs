@@ -15,7 +15,7 @@ pub(crate) struct Bpe {
     pub(crate) pre: &'static PreTokenizer,
     /// Token of each byte: by its glyph, or by `<0xXX>` in plain vocabularies.
     bytes: [u32; 256],
-    /// Tokens for a byte that has none: the unknown token, or those of U+FFFD.
+    /// Tokens for a byte that has none: the unknown token, or those of U+FFFD if no valid UTF-8 holds the byte.
     replacement: Vec<u32>,
     /// The ways to make each symbol: from `firsts[id]` to `firsts[id + 1]`.
     splits: Vec<Split>,
@@ -92,7 +92,6 @@ impl Bpe {
             tokens,
         };
         if !pre.plain {
-            // Many vocabularies lack the bytes that no valid UTF-8 contains.
             let mut replacement = Vec::new();
             bpe.encode(&vocab.table, "\u{FFFD}".as_bytes(), &mut Work::default(), &mut replacement);
             bpe.replacement = replacement;
@@ -175,10 +174,14 @@ impl Bpe {
     }
 
     /// Appends the tokens of single bytes.
+    ///
+    /// Some vocabularies lack control characters; those are left out, as by the tokenizers that were published.
     fn spell(&self, bytes: impl Iterator<Item = u8>, out: &mut Vec<u32>) {
         for byte in bytes {
+            let never_valid = matches!(byte, 0xC0..=0xC1 | 0xF5..=0xFF);
             match self.bytes[usize::from(byte)] {
-                NONE => out.extend_from_slice(&self.replacement),
+                NONE if self.pre.plain || never_valid => out.extend_from_slice(&self.replacement),
+                NONE => {}
                 id => out.push(id),
             }
         }

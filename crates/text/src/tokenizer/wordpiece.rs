@@ -37,11 +37,14 @@ impl WordPiece {
         };
         for ch in chars(text) {
             let Some(c) = char::from_u32(ch.code) else { continue };
-            if ch.is(BLANK) {
+            // Of the control characters only these are white space here; the others, and code points without a
+            // meaning yet, are left out.
+            let blank = ch.is(BLANK) && !ch.is(CONTROL) || matches!(c, '\t' | '\n' | '\r');
+            if blank {
                 finish(&mut word, out);
                 continue;
             }
-            if matches!(c, '\0' | '\u{FFFD}') || ch.is(CONTROL) {
+            if c == '\u{FFFD}' || ch.is(CONTROL) || ch.class == 0 {
                 continue;
             }
             let alone = stands_alone(ch);
