@@ -321,7 +321,9 @@ impl Chat {
         let bytes = output::read_input(path)?;
         let value: serde_json::Value = serde_json::from_slice(&bytes)
             .with_context(|| format!("{} is no saved conversation", path.display()))?;
-        let list = value["messages"].as_array().context("the saved conversation has no list of messages")?;
+        let list = value["messages"]
+            .as_array()
+            .with_context(|| format!("{} holds no list of messages", path.display()))?;
         self.messages = Message::list_from_json(list)?;
         let tokens: Option<Vec<u32>> = serde_json::from_value(value["computed"]["tokens"].clone()).ok();
         let text = value["computed"]["text"].as_str().map(str::to_owned);

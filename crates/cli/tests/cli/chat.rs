@@ -42,11 +42,12 @@ fn only_the_new_turn_is_computed() {
     assert_eq!(stats.len(), 2, "{output}");
     let (first, cached) = stats[0];
     assert_eq!(cached, 0);
-    // All of the first turn is there, but for its last token, which was never computed.
-    assert_eq!(stats[1].1, first + 8 - 1);
-    // What is new: that token, the end of the answer, and the message in its markup.
+    // All of the first prompt is there, and of the answer what the second prompt repeats token by token: at most all
+    // but its last token, which was never computed.
+    let (prompt, cached) = stats[1];
+    assert!((first..first + 8).contains(&cached), "{output}");
     let markup = "\n\u{1}user\n\u{1}\n\u{1}assistant\n".len();
-    assert_eq!(stats[1].0 - stats[1].1, 1 + 1 + markup + "and then?".len());
+    assert!(prompt - cached <= 8 + 1 + markup + "and then?".len(), "{output}");
     assert!(output.contains("of context; memory: weights "), "{output}");
 }
 
