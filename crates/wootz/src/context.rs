@@ -336,8 +336,9 @@ pub(crate) fn layout(
         // A window keeps what a step's first token sees, the step's own tokens, and as much again to take back.
         let positions = window.map_or(context, |w| context.min(w as usize + 2 * batch + BLOCK_TOKENS));
         // One block more a sequence: the copy of a shared block that is written next.
-        let blocks = sequences * (positions.div_ceil(BLOCK_TOKENS) + 1);
-        CacheGroup { window: *window, blocks: blocks as u32 }
+        let blocks = sequences.saturating_mul(positions.div_ceil(BLOCK_TOKENS) + 1);
+        // More blocks than can be numbered fit no memory either.
+        CacheGroup { window: *window, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }
     });
     CacheLayout {
         caches: model.arch().caches().to_vec(),

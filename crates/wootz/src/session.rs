@@ -130,7 +130,7 @@ impl Context {
                 let blocks = u32::from_le_bytes(word) as usize;
                 let table = kv.table(sequence, group)?;
                 let own: Vec<u32> = table.blocks.to_vec();
-                for index in first..first + blocks {
+                for index in first..first.saturating_add(blocks) {
                     let mut length = [0; 8];
                     file.read_exact(&mut length).map_err(io)?;
                     let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
@@ -143,7 +143,7 @@ impl Context {
                     let mut bytes = vec![0; length];
                     file.read_exact(&mut bytes).map_err(io)?;
                     // Blocks that were cached already stay as they are: others may share them.
-                    let wanted = (index + 1) * wootz_graph::BLOCK_TOKENS > start;
+                    let wanted = index >= start / wootz_graph::BLOCK_TOKENS;
                     if let Some(block) =
                         index.checked_sub(table.first).and_then(|i| own.get(i)).filter(|_| wanted)
                     {
