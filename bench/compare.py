@@ -322,7 +322,10 @@ def main():
         comparison.describe()
         try:
             for model in chosen:
-                comparison.measure(model)
+                try:
+                    comparison.measure(model)
+                except Failure as failure:
+                    comparison.failures.append(f"{model.name} is incomplete: {failure}")
         except KeyboardInterrupt:
             comparison.failures.append("interrupted: what follows was not measured")
         comparison.finish()

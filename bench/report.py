@@ -162,7 +162,7 @@ def markdown(result, default, plain, wootz):
         lines += ["", "From the start of the process to the first token:", ""]
         lines += start_table(result, default, plain, wootz)
         if not all(row["streams"] for row in result["start"]):
-            lines += ["", "The peer's program for one token is missing: its figure is all of a `llama-bench -p 5`."]
+            lines += ["", "The peer's program for one token is missing: all of a `llama-bench -p 5`, at a shorter context, stands for it."]
     lines += ["", "Peak resident memory:", "", *memory_table(result, default, plain, wootz)]
     if result["failures"]:
         lines += ["", "Failures:", "", *(f"- {failure}" for failure in result["failures"])]

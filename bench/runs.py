@@ -50,16 +50,13 @@ def execute(command, timeout, environment=None):
                 if first_byte is None:
                     first_byte = time.perf_counter() - start
                 chunks.append(chunk)
-            # Not reaped yet, so the timer cannot hit another process.
-            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-            total = time.perf_counter() - start
         except BaseException:
             child.kill()
             raise
         finally:
-            timer.cancel()
-            timer.join()
             _, status, usage = os.wait4(child.pid, 0)
+            total = time.perf_counter() - start
+            timer.cancel()
             child.returncode = os.waitstatus_to_exitcode(status)
             child.stdout.close()
         if child.returncode != 0:
