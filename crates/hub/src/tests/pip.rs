@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use zip::write::{SimpleFileOptions, ZipWriter};
 
@@ -210,7 +209,8 @@ fn pretended_python(folder: &Folder, script: &str) -> OsString {
     let python = folder.path().join("python");
     // Another process writes the program: a file that this one has had open for writing cannot
     // be run while a child of another test still holds it.
-    let done = Command::new("install").args(["-m", "755"]).args([&text, &python]).status().unwrap();
+    let done =
+        std::process::Command::new("install").args(["-m", "755"]).args([&text, &python]).status().unwrap();
     assert!(done.success());
     python.into()
 }
@@ -250,8 +250,9 @@ fn a_stop_ends_pip() {
         Hub::with_config(config).resolve(&ModelRef::parse("pip:x==1").unwrap(), &mut heard).unwrap_err();
     assert!(matches!(error, Error::Cancelled), "{error}");
     let pid = fs::read_to_string(pid).unwrap();
-    if Path::new("/proc/self").exists() {
-        assert!(!Path::new("/proc").join(pid.trim()).exists(), "pip still runs");
+    let proc = std::path::Path::new("/proc");
+    if proc.join("self").exists() {
+        assert!(!proc.join(pid.trim()).exists(), "pip still runs");
     }
     assert_eq!(cache.files_but_locks(), [""; 0]);
 }
