@@ -105,20 +105,17 @@ def wordpiece(vocab):
 
 
 def unigram(vocab):
-    """Unigram as the tokenizers package does it: scores are summed in double precision, which decides ties."""
+    """Unigram over the text that SentencePiece normalizes; the scores are summed in double precision, for ties."""
     pieces = list(zip(vocab.tokens, vocab.scores))
-    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=vocab.one("unknown_token_id"), byte_fallback=False))
-    charsmap = b"".join(bytes(part) for part in vocab.list("precompiled_charsmap"))
-    tokenizer.normalizer = normalizers.Precompiled(charsmap)
-    tokenizer.pre_tokenizer = rules.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="\u2581", prepend_scheme="always")]
-    )
-    return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
+    unknown = vocab.one("unknown_token_id")
+    tokenizer = Tokenizer(models.Unigram(pieces, unk_id=unknown, byte_fallback=False))
+    normalize = processor(vocab, model_type=1).normalize
+    return lambda text: tokenizer.encode(normalize(text), add_special_tokens=False).ids
 
 
-def spm(vocab):
+def processor(vocab, model_type):
     proto = sentencepiece_model_pb2.ModelProto()
-    proto.trainer_spec.model_type = 2
+    proto.trainer_spec.model_type = model_type
     proto.trainer_spec.byte_fallback = BYTE in vocab.types
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece.Type
     unknown = vocab.one("unknown_token_id") or 0
@@ -135,8 +132,9 @@ def spm(vocab):
     proto.normalizer_spec.add_dummy_prefix = True if prefix is None else prefix
     proto.normalizer_spec.remove_extra_whitespaces = bool(vocab.one("remove_extra_whitespaces"))
     proto.normalizer_spec.escape_whitespaces = True
-    processor = sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
-    return processor.encode
+    charsmap = vocab.list("precompiled_charsmap")
+    proto.normalizer_spec.precompiled_charsmap = b"".join(bytes(part) for part in charsmap)
+    return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
 
 
 def checksum(ids):
@@ -175,7 +173,7 @@ def oracle(name):
     if vocab.model == "t5":
         return unigram(vocab)
     if vocab.model == "llama":
-        return spm(vocab)
+        return processor(vocab, model_type=2).encode
     return None
 
 
