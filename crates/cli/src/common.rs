@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use wootz::template::ChatTemplate;
-use wootz::{Context, ContextOptions, Engine, EngineOptions, Event, Finish, Generation, Model, ModelOptions};
+use wootz::{
+    ByteSize, Context, ContextOptions, Engine, EngineOptions, Event, Finish, Generation, Model, ModelOptions,
+};
 use wootz_hub::{Hub, ModelRef};
 
 use crate::args::{DeviceArgs, ModelArgs};
@@ -30,7 +32,7 @@ struct Download {
 impl wootz_hub::Progress for Download {
     fn begin(&mut self, name: &str, total: Option<u64>) {
         if !output::is_watched() {
-            let size = total.map(|t| format!(" ({})", output::size(t))).unwrap_or_default();
+            let size = total.map(|t| format!(" ({})", ByteSize(t))).unwrap_or_default();
             output::note(&format!("fetching {name}{size}"));
         }
         self.bar = Some(output::progress(name, total.unwrap_or(0), Unit::Bytes));

@@ -118,18 +118,6 @@ pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-/// A size for people.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
 /// A time for people.
 pub(crate) fn seconds(time: Duration) -> String {
     let s = time.as_secs_f64();
@@ -185,9 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_times_read_well() {
-        assert_eq!(size(17), "17 B");
-        assert_eq!(size(98_362_432), "93.8 MiB");
+    fn times_read_well() {
         assert_eq!(seconds(Duration::from_millis(42)), "42 ms");
         assert_eq!(seconds(Duration::from_millis(1500)), "1.50 s");
     }

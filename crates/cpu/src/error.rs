@@ -1,11 +1,12 @@
 use crate::Isa;
+use wootz_graph::ByteSize;
 use wootz_quant::WeightType;
 
 /// What can go wrong in this crate.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CpuError {
     /// The system refused memory.
-    #[error("out of memory: {bytes} bytes refused")]
+    #[error("out of memory: {} refused", ByteSize(*bytes as u64))]
     OutOfMemory {
         /// Bytes asked for.
         bytes: usize,

@@ -70,35 +70,42 @@ fn set_word(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Writes one GGUF block into a lane.
-type PackFn = fn(&[u8], &mut LaneMut<'_>);
+/// How rows get into a group.
+#[derive(Clone, Copy)]
+enum Pack {
+    /// Writes one GGUF block into a lane.
+    Blocks(fn(&[u8], &mut LaneMut<'_>)),
+    /// Writes the rows of a group, each of so many bytes.
+    Rows(fn(&[u8], usize, &mut [u8])),
+}
 /// The inverse.
 type UnpackFn = fn(&Lane<'_>, &mut [u8]);
 
 /// How a weight type lies in a row group.
 struct Layout {
-    pack: PackFn,
+    pack: Pack,
     unpack: UnpackFn,
 }
 
 /// The layout of a type; `None` for types that keep their GGUF bytes.
 fn layout(ty: WeightType) -> Option<Layout> {
+    use Pack::{Blocks, Rows};
     use WeightType::*;
-    let (pack, unpack): (PackFn, UnpackFn) = match ty {
-        F32 => (plain::pack_4, plain::unpack_4),
-        F16 | BF16 => (plain::pack_2, plain::unpack_2),
-        Q8_0 => (legacy::pack_q8_0, legacy::unpack_q8_0),
-        Q4_0 | IQ4_NL => (legacy::pack_nibbles::<2>, legacy::unpack_nibbles::<2>),
-        Q4_1 => (legacy::pack_nibbles::<4>, legacy::unpack_nibbles::<4>),
-        Q5_0 => (legacy::pack_five::<2>, legacy::unpack_five::<2>),
-        Q5_1 => (legacy::pack_five::<4>, legacy::unpack_five::<4>),
-        MXFP4 => (legacy::pack_nibbles::<1>, legacy::unpack_nibbles::<1>),
-        Q2_K => (kquants::pack_q2, kquants::unpack_q2),
-        Q3_K => (kquants::pack_q3, kquants::unpack_q3),
-        Q4_K => (kquants::pack_q4, kquants::unpack_q4),
-        Q5_K => (kquants::pack_q5, kquants::unpack_q5),
-        Q6_K => (kquants::pack_q6, kquants::unpack_q6),
-        IQ4_XS => (kquants::pack_iq4_xs, kquants::unpack_iq4_xs),
+    let (pack, unpack): (Pack, UnpackFn) = match ty {
+        F32 => (Rows(plain::pack::<4>), plain::unpack_4),
+        F16 | BF16 => (Rows(plain::pack::<2>), plain::unpack_2),
+        Q8_0 => (Blocks(legacy::pack_q8_0), legacy::unpack_q8_0),
+        Q4_0 | IQ4_NL => (Blocks(legacy::pack_nibbles::<2>), legacy::unpack_nibbles::<2>),
+        Q4_1 => (Blocks(legacy::pack_nibbles::<4>), legacy::unpack_nibbles::<4>),
+        Q5_0 => (Blocks(legacy::pack_five::<2>), legacy::unpack_five::<2>),
+        Q5_1 => (Blocks(legacy::pack_five::<4>), legacy::unpack_five::<4>),
+        MXFP4 => (Blocks(legacy::pack_nibbles::<1>), legacy::unpack_nibbles::<1>),
+        Q2_K => (Blocks(kquants::pack_q2), kquants::unpack_q2),
+        Q3_K => (Blocks(kquants::pack_q3), kquants::unpack_q3),
+        Q4_K => (Blocks(kquants::pack_q4), kquants::unpack_q4),
+        Q5_K => (Blocks(kquants::pack_q5), kquants::unpack_q5),
+        Q6_K => (Blocks(kquants::pack_q6), kquants::unpack_q6),
+        IQ4_XS => (Blocks(kquants::pack_iq4_xs), kquants::unpack_iq4_xs),
         _ => return None,
     };
     Some(Layout { pack, unpack })
@@ -271,9 +278,16 @@ impl RowGroupsMut<'_> {
         for (group, rows) in
             self.bytes.chunks_exact_mut(self.row_bytes * LANES).zip(src.chunks(self.row_bytes * LANES))
         {
+            let pack = match layout.pack {
+                Pack::Blocks(pack) => pack,
+                Pack::Rows(pack) => {
+                    pack(rows, self.row_bytes, group);
+                    continue;
+                }
+            };
             for (b, block) in group.chunks_exact_mut(size * LANES).enumerate() {
                 for (lane, row) in rows.chunks_exact(self.row_bytes).enumerate() {
-                    (layout.pack)(&row[b * size..(b + 1) * size], &mut LaneMut { block, lane });
+                    pack(&row[b * size..(b + 1) * size], &mut LaneMut { block, lane });
                 }
             }
         }

@@ -1,6 +1,7 @@
 use wootz_quant::WeightType;
 
 use crate::graph::{NodeId, ValueId};
+use crate::size::ByteSize;
 
 /// Why a graph could not be built or compiled to a plan.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +74,7 @@ pub enum GraphError {
 #[non_exhaustive]
 pub enum RunError {
     /// The device has not enough memory.
-    #[error("out of memory on {device}: {what} needs {needed} bytes{}", available.map(|a| format!(", {a} are free")).unwrap_or_default())]
+    #[error("out of memory on {device}: {what} needs {}{}", ByteSize(*needed), available.map(|a| format!(", {} are free", ByteSize(a))).unwrap_or_default())]
     OutOfMemory {
         /// Device name.
         device: String,

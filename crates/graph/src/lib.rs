@@ -19,6 +19,7 @@ mod key;
 pub mod op;
 pub mod passes;
 mod plan;
+mod size;
 mod step;
 mod weights;
 
@@ -34,5 +35,6 @@ pub use graph::{Elem, Graph, Node, NodeId, Output, Rows, Type, ValueId};
 pub use key::{GraphKey, Outputs, Wants};
 pub use op::Op;
 pub use plan::{After, Plan, Region, Span, Step};
+pub use size::ByteSize;
 pub use step::{BlockTable, StepInputs, StepOutput, TableSet};
 pub use weights::{WeightId, WeightInfo, WeightSource, WeightSpec, WeightTable};

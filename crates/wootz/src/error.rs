@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use wootz_graph::{GraphError, RunError};
+use wootz_graph::{ByteSize, GraphError, RunError};
 
 use crate::kv::KvError;
 use crate::sample::{ParamError, SampleError};
@@ -70,7 +70,9 @@ pub enum Error {
     },
     /// The caches for the context do not fit the memory.
     #[error(
-        "a context of {context} tokens needs {needed} bytes of cache, {available} bytes of memory are free; choose a smaller context"
+        "a context of {context} tokens needs {} of cache, {} of memory are free; choose a smaller context",
+        ByteSize(*needed),
+        ByteSize(*available)
     )]
     ContextMemory {
         /// Positions asked for.

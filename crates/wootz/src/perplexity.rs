@@ -35,22 +35,20 @@ impl Perplexity {
 }
 
 /// Runs chunks of `size` tokens through the model, each on its own, and hands the logits of each chunk's second half
-/// to `row` with the token that follows: `row(chunk, token, logits)`.
+/// to `row` with the token that follows: `row(chunk, token, logits)`. The first error of `row` ends the run.
 ///
 /// The first half is context only. Where the vocabulary begins texts with a token of its own, each chunk's first token
 /// is replaced by it. This is how llama.cpp cuts a text, so that figures can be compared.
 ///
 /// # Errors
-/// The text is shorter than one chunk, a chunk does not fit the context, or a step fails.
-pub fn each_prediction(
+/// The text is shorter than one chunk, a chunk does not fit the context, a step fails, or `row` does.
+pub fn each_prediction<E: From<Error>>(
     context: &mut Context,
     tokens: &[u32],
     size: usize,
-    mut row: impl FnMut(usize, u32, &[f32]),
-) -> Result<(), Error> {
-    if tokens.len() < size || size < 4 {
-        return Err(Error::TextTooShort { tokens: tokens.len(), chunk: size.max(4) });
-    }
+    mut row: impl FnMut(usize, u32, &[f32]) -> Result<(), E>,
+) -> Result<(), E> {
+    check_length(tokens, size)?;
     let tokenizer = context.model().tokenizer();
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let batch = context.limits().batch;
@@ -67,13 +65,24 @@ pub fn each_prediction(
                 let last = end.min(first + batch);
                 let output = context.step(&[StepPart { sequence, tokens: &chunk[first..last], rows }])?;
                 for at in (first..last).filter(|at| rows == RowsWanted::All && at + 1 < size) {
-                    row(index, chunk[at + 1], output.row(at - first));
+                    row(index, chunk[at + 1], output.row(at - first))?;
                 }
             }
-            Ok::<(), Error>(())
+            Ok::<(), E>(())
         });
         context.close(sequence);
         result?;
+    }
+    Ok(())
+}
+
+/// Whether a text has tokens enough for one chunk of `size`.
+///
+/// # Errors
+/// It has not.
+pub fn check_length(tokens: &[u32], size: usize) -> Result<(), Error> {
+    if tokens.len() < size || size < 4 {
+        return Err(Error::TextTooShort { tokens: tokens.len(), chunk: size.max(4) });
     }
     Ok(())
 }
@@ -118,6 +127,8 @@ impl Divergence {
             .filter(|(p, _)| p.is_finite())
             .map(|(p, q)| f64::from(*p).exp() * (f64::from(*p) - (f64::from(*q) - norm)))
             .sum();
+        // A divergence is never negative; rounding can make it so.
+        let kl = kl.max(0.0);
         self.count += 1;
         self.sum += kl;
         self.max = self.max.max(kl);

@@ -1,6 +1,7 @@
 //! `wootz bench`
 
 use serde_json::{Value, json};
+use wootz::ByteSize;
 use wootz::measure::{Measured, Test, measure};
 
 use crate::args::{BenchArgs, Table};
@@ -73,7 +74,7 @@ fn markdown(shared: &Shared, rows: &[Measured]) -> String {
         text.push_str(&format!(
             "| {} | {} | {:.2} M | {}, {} | {} | {:.2} ± {:.2} | {:.2} | {} | {:016x} |\n",
             shared.model,
-            output::size(shared.size),
+            ByteSize(shared.size),
             shared.parameters as f64 / 1e6,
             shared.backend,
             shared.threads,

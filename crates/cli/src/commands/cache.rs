@@ -1,6 +1,7 @@
 //! `wootz pull` and `wootz list`
 
 use serde_json::json;
+use wootz::ByteSize;
 use wootz_hub::{Hub, short_names};
 
 use crate::args::{ListArgs, PullArgs};
@@ -32,7 +33,7 @@ pub(crate) fn list(args: &ListArgs) -> anyhow::Result<()> {
         text.push_str("  nothing yet\n");
     }
     for model in &cached {
-        text.push_str(&format!("  {:<48} {:>10}\n", model.reference.to_string(), output::size(model.bytes)));
+        text.push_str(&format!("  {:<48} {:>10}\n", model.reference.to_string(), ByteSize(model.bytes)));
     }
     text.push_str("\nShort names:\n");
     for name in short_names() {

@@ -9,7 +9,7 @@ use rustyline::error::ReadlineError;
 use serde_json::json;
 use wootz::sample::SamplingParams;
 use wootz::template::{ChatInput, Content, Message, Prompt, Segment as Part};
-use wootz::{Engine, Error, Finish, Handle, Request, Segment, StopReason};
+use wootz::{ByteSize, Engine, Error, Finish, Handle, Request, Segment, StopReason};
 
 use crate::args::ChatArgs;
 use crate::output::OutputFailed;
@@ -90,18 +90,19 @@ fn history_file() -> Option<PathBuf> {
 }
 
 fn converse(chat: &mut Chat, editor: &mut rustyline::DefaultEditor, interactive: bool) -> anyhow::Result<()> {
-    while let Some(line) = read_message(editor)? {
-        let line = line.trim();
-        if line.is_empty() {
+    while let Some(input) = read_message(editor)? {
+        let text = input.text.trim();
+        if text.is_empty() {
             continue;
         }
-        editor.add_history_entry(line)?;
-        if ["/exit", "/quit", "/bye"].contains(&line) {
+        editor.add_history_entry(text)?;
+        let command = text.strip_prefix('/').filter(|_| !input.block);
+        if command.is_some_and(|name| ["exit", "quit", "bye"].contains(&name)) {
             break;
         }
-        let done = match line.strip_prefix('/') {
+        let done = match command {
             Some(command) => chat.command(command),
-            None => chat.say(line),
+            None => chat.say(text),
         };
         // What goes wrong with one message leaves the conversation as it was. A script, which cannot look and try
         // again, ends here, and so does a conversation that nobody reads.
@@ -124,8 +125,15 @@ fn hint(e: &anyhow::Error) -> &'static str {
     }
 }
 
-/// Reads one message; `None` at the end of input.
-fn read_message(editor: &mut rustyline::DefaultEditor) -> anyhow::Result<Option<String>> {
+/// What was typed.
+struct Input {
+    text: String,
+    /// It stood between lines of `"""`, and is a message whatever it begins with.
+    block: bool,
+}
+
+/// Reads one message or command; `None` at the end of input.
+fn read_message(editor: &mut rustyline::DefaultEditor) -> anyhow::Result<Option<Input>> {
     let mut text = String::new();
     let mut block = false;
     loop {
@@ -136,14 +144,14 @@ fn read_message(editor: &mut rustyline::DefaultEditor) -> anyhow::Result<Option<
                 if text.is_empty() {
                     output::note("(Ctrl-D or /exit leaves)");
                 }
-                return Ok(Some(String::new()));
+                return Ok(Some(Input { text: String::new(), block: false }));
             }
             Err(ReadlineError::Eof) => return Ok(None),
             Err(e) => return Err(e).context("cannot read the next message"),
         };
         if line.trim() == "\"\"\"" {
             if block {
-                return Ok(Some(text));
+                return Ok(Some(Input { text, block }));
             }
             block = true;
         } else if block {
@@ -154,7 +162,7 @@ fn read_message(editor: &mut rustyline::DefaultEditor) -> anyhow::Result<Option<
             text.push('\n');
         } else {
             text.push_str(&line);
-            return Ok(Some(text));
+            return Ok(Some(Input { text, block }));
         }
     }
 }
@@ -356,9 +364,9 @@ impl Chat {
         output::println(&format!(
             "{last}\n{used} of {} tokens of context; memory: weights {}, cache {}, work {}",
             self.engine.limits().context,
-            output::size(memory.weights),
-            output::size(memory.caches),
-            output::size(memory.scratch)
+            ByteSize(memory.weights),
+            ByteSize(memory.caches),
+            ByteSize(memory.scratch)
         ))
     }
 }

@@ -1,6 +1,7 @@
 //! `wootz devices`
 
 use serde_json::json;
+use wootz::ByteSize;
 
 use crate::args::DevicesArgs;
 use crate::output;
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<()> {
     }
     for d in devices {
         let memory = match (d.memory_free, d.memory_total) {
-            (Some(free), Some(total)) => format!("{} of {} free", output::size(free), output::size(total)),
+            (Some(free), Some(total)) => format!("{} of {} free", ByteSize(free), ByteSize(total)),
             _ => "memory unknown".to_owned(),
         };
         output::println(&format!("{:<8} {} ({memory}; {})", d.id, d.name, d.features.join(", ")))?;

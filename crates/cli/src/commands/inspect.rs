@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
-use wootz::{Model, gguf};
+use wootz::{ByteSize, Error, Model, gguf};
 
 use crate::args::InspectArgs;
 use crate::{common, output};
@@ -12,18 +12,46 @@ use crate::{common, output};
 const SHOWN: usize = 6;
 
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<()> {
-    let model = common::open_model(&args.model)?;
+    let model = match common::open_model(&args.model) {
+        Ok(model) => model,
+        Err(e) => return describe_file(args, e),
+    };
     let context = args.ctx.unwrap_or(model.arch().hparams().context_length as usize);
     if args.json {
-        return output::println(&as_json(&model, context).to_string());
+        let mut object = file_json(model.file());
+        object.append(&mut model_json(&model, context));
+        return output::println(&Json::from(object).to_string());
     }
-    output::print(&as_text(&model, context, args.tensors))
+    let file = model.file();
+    output::print(&(file_text(file) + &model_text(&model, context) + &contents_text(file, args.tensors)))
+}
+
+/// Shows a sound file whose model wootz cannot run, and why it cannot.
+fn describe_file(args: &InspectArgs, reason: anyhow::Error) -> anyhow::Result<()> {
+    let Some(Error::Model { .. } | Error::Tokenizer { .. } | Error::Template(_)) = reason.downcast_ref()
+    else {
+        return Err(reason);
+    };
+    let file = gguf::Model::open(common::resolve(&args.model.model, args.model.offline)?)?;
+    let reason = output::causes(&reason);
+    if args.json {
+        let mut object = file_json(&file);
+        object.insert("unsupported".to_owned(), reason.into());
+        return output::println(&Json::from(object).to_string());
+    }
+    let verdict = labelled("cannot run", &reason);
+    output::print(&(file_text(&file) + &verdict + &contents_text(&file, args.tensors)))
+}
+
+/// A line of the description.
+fn labelled(name: &str, value: impl std::fmt::Display) -> String {
+    format!("{name:<18} {value}\n")
 }
 
 /// Types of the tensors, with how many have them and their bytes.
-fn types(model: &Model) -> BTreeMap<&'static str, (usize, u64)> {
+fn types(file: &gguf::Model) -> BTreeMap<&'static str, (usize, u64)> {
     let mut types = BTreeMap::new();
-    for tensor in model.file().tensors() {
+    for tensor in file.tensors() {
         let entry = types.entry(tensor.ty.name()).or_insert((0, 0));
         entry.0 += 1;
         entry.1 += tensor.bytes as u64;
@@ -39,19 +67,29 @@ fn template_name(model: &Model) -> String {
     }
 }
 
-fn as_text(model: &Model, context: usize, tensors: bool) -> String {
-    let (file, hp) = (model.file(), model.arch().hparams());
+fn file_text(file: &gguf::Model) -> String {
+    let mut text = String::new();
+    for path in (0..file.shards()).filter_map(|shard| file.path(shard)) {
+        text += &labelled("file", path.display());
+    }
+    text += &labelled("format", format!("GGUF version {}, {}", file.version(), ByteSize(file.file_bytes())));
+    text += &labelled("architecture", architecture(file));
+    text += &labelled("parameters", format!("{:.2} M", file.elements() as f64 / 1e6));
+    for (ty, (n, bytes)) in types(file) {
+        text += &labelled(&format!("tensors {ty}"), format!("{n}, {}", ByteSize(bytes)));
+    }
+    text
+}
+
+fn architecture(file: &gguf::Model) -> String {
+    file.meta().architecture().unwrap_or("not named").to_owned()
+}
+
+fn model_text(model: &Model, context: usize) -> String {
+    let hp = model.arch().hparams();
     let memory = model.memory_at(context);
     let mut text = String::new();
-    let mut line = |name: &str, value: String| text.push_str(&format!("{name:<18} {value}\n"));
-    for shard in 0..file.shards() {
-        if let Some(path) = file.path(shard) {
-            line("file", path.display().to_string());
-        }
-    }
-    line("format", format!("GGUF version {}, {}", file.version(), output::size(file.file_bytes())));
-    line("architecture", model.arch().architecture().name().to_owned());
-    line("parameters", format!("{:.2} M", file.elements() as f64 / 1e6));
+    let mut line = |name: &str, value: String| text.push_str(&labelled(name, value));
     line("layers", hp.layers.to_string());
     line("width", format!("{}, feed-forward {}", hp.dim, range(&hp.feed_forward)));
     line("heads", format!("{} over {}, {} wide", range(&hp.heads), range(&hp.kv_heads), hp.k_dim));
@@ -62,18 +100,19 @@ fn as_text(model: &Model, context: usize, tensors: bool) -> String {
     line("trained context", format!("{} tokens", hp.context_length));
     line("vocabulary", format!("{} tokens, tokenizer {}", hp.vocab, model.tokenizer_name()));
     line("chat template", template_name(model));
-    for (ty, (n, bytes)) in types(model) {
-        line(&format!("tensors {ty}"), format!("{n}, {}", output::size(bytes)));
-    }
     line(
         "memory",
         format!(
             "{} for weights, {} for the cache of {context} tokens (f16)",
-            output::size(memory.weights),
-            output::size(memory.caches)
+            ByteSize(memory.weights),
+            ByteSize(memory.caches)
         ),
     );
-    text.push_str("\nmetadata\n");
+    text
+}
+
+fn contents_text(file: &gguf::Model, tensors: bool) -> String {
+    let mut text = String::from("\nmetadata\n");
     for (key, value) in file.meta().iter() {
         text.push_str(&format!("  {key:<44} {}\n", shorten(&value)));
     }
@@ -130,9 +169,7 @@ fn value_json(value: &gguf::Value<'_>, most: usize) -> Json {
     }
 }
 
-fn as_json(model: &Model, context: usize) -> Json {
-    let (file, hp) = (model.file(), model.arch().hparams());
-    let memory = model.memory_at(context);
+fn file_json(file: &gguf::Model) -> Map<String, Json> {
     // Vocabularies and merges are too long to be wanted here.
     let metadata: Map<String, Json> = file
         .meta()
@@ -147,12 +184,21 @@ fn as_json(model: &Model, context: usize) -> Json {
         .iter()
         .map(|t| json!({ "name": t.name, "type": t.ty.name(), "dims": t.dims(), "bytes": t.bytes }))
         .collect();
-    json!({
+    object(json!({
         "files": (0..file.shards()).filter_map(|s| file.path(s)).collect::<Vec<_>>(),
         "version": file.version(),
         "bytes": file.file_bytes(),
-        "architecture": model.arch().architecture().name(),
+        "architecture": architecture(file),
         "parameters": file.elements(),
+        "metadata": metadata,
+        "tensors": tensors,
+    }))
+}
+
+fn model_json(model: &Model, context: usize) -> Map<String, Json> {
+    let hp = model.arch().hparams();
+    let memory = model.memory_at(context);
+    object(json!({
         "layers": hp.layers,
         "embedding_length": hp.dim,
         "context_length": hp.context_length,
@@ -160,7 +206,12 @@ fn as_json(model: &Model, context: usize) -> Json {
         "tokenizer": model.tokenizer_name(),
         "chat_template": template_name(model),
         "memory": { "context": context, "weights": memory.weights, "caches": memory.caches },
-        "metadata": metadata,
-        "tensors": tensors,
-    })
+    }))
+}
+
+fn object(value: Json) -> Map<String, Json> {
+    match value {
+        Json::Object(map) => map,
+        _ => Map::new(),
+    }
 }

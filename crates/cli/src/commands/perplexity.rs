@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::json;
 use wootz::gguf::AtomicFile;
-use wootz::perplexity::{Divergence, Perplexity, each_prediction, log_softmax, nll};
+use wootz::perplexity::{Divergence, Perplexity, check_length, each_prediction, log_softmax, nll};
 
 use crate::args::PerplexityArgs;
 use crate::output::Unit;
@@ -23,6 +23,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
     if let Some(chunks) = args.chunks {
         tokens.truncate(chunks.saturating_mul(args.chunk));
     }
+    check_length(&tokens, args.chunk)?;
     let vocab = model.arch().hparams().vocab;
     let header = || header(vocab, args.chunk, &tokens);
     let mut saved = args.compare.as_deref().map(|p| Saved::open(p, vocab, header())).transpose()?;
@@ -32,28 +33,19 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
     let mut context = common::open_context(model, &device)?;
 
     let (mut perplexity, mut divergence) = (Perplexity::default(), Divergence::default());
-    let mut failure = None;
     let bar = output::progress("perplexity", (tokens.len() / args.chunk.max(1)) as u64, Unit::Chunks);
     each_prediction(&mut context, &tokens, args.chunk, |chunk, token, logits| {
         bar.set_position(chunk as u64);
         perplexity.add(nll(logits, token));
-        let mut others = || -> anyhow::Result<()> {
-            if let Some(save) = &mut save {
-                save.row(&log_softmax(logits))?;
-            }
-            if let Some(saved) = &mut saved {
-                divergence.add(saved.row()?, logits);
-            }
-            Ok(())
-        };
-        if failure.is_none() {
-            failure = others().err();
+        if let Some(save) = &mut save {
+            save.row(&log_softmax(logits))?;
         }
+        if let Some(saved) = &mut saved {
+            divergence.add(saved.row()?, logits);
+        }
+        anyhow::Ok(())
     })?;
     output::clear_progress();
-    if let Some(e) = failure {
-        return Err(e);
-    }
     if let Some(save) = save {
         save.finish()?;
     }

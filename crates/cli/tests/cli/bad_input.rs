@@ -38,6 +38,10 @@ fn models_that_cannot_run() {
     place.write("pre.gguf", &changed(&[("tokenizer.ggml.pre", "novel")], None));
     place.write("template.gguf", &changed(&[("tokenizer.chat_template", "{% for %}")], None));
     says(&place.fails("run arch.gguf hi"), &["arch.gguf", "unknown architecture \"novel\"", "llama"]);
+    // What such a file holds can be seen all the same.
+    says(&place.ok("inspect arch.gguf"), &["architecture       novel", "cannot run", "general.architecture"]);
+    assert_eq!(place.json("inspect arch.gguf --json")["architecture"], "novel");
+    says(&place.ok("inspect pre.gguf"), &["cannot run", "novel", "--pretokenizer"]);
     says(&place.fails("run tensor.gguf hi"), &["tensor.gguf", "blk.1.ffn_up.weight", "missing"]);
     says(&place.fails("run pre.gguf hi"), &["pre.gguf", "novel", "--pretokenizer"]);
     assert_eq!(place.ok("tokenize pre.gguf hi --ids --pretokenizer gpt-2"), "[104,105]\n");

