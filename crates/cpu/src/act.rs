@@ -3,14 +3,14 @@
 //! Tokens are grouped in tiles of up to [`Simd::TOKENS`]; inside a tile every value lies token beside token, so
 //! that a kernel reads one tile from front to back. Per block of a tile of `t` tokens:
 //! * [`ActForm::Float`]: `x[cols][t]` f32;
-//! * [`ActForm::Int32`]: `q[8][t]` groups of four i8, `d[t]` f32, `s[t]` f32 (`d` times the sum of `q`), and the
-//!   start values of the integer sums for code offsets 8, 16 and 128, `[t]` each;
-//! * [`ActForm::Int256`]: `q[64][t]`, `d[t]`, `pairs[4][t]` (sums of 32, as two i16: 0|2 1|3 4|6 5|7), and
-//!   `starts[16][t]` for offset 32, one for each 16 elements.
+//! * [`ActForm::Int8`]: `q[8][t]` groups of four i8, `d[t]` f32, `s[t]` f32 (`d` times the sum of `q`), the same two
+//!   for a scale that is rounded to f16 (`d16`, `s16`), and the start values of the integer sums for code offsets 8,
+//!   16 and 128, `[t]` each, and for offset 32 `[2][t]`, one for each 16 elements.
 //!
-//! Instruction sets with [`Simd::MAGNITUDES`] get more: blocks of 32 `abs[8][t]` and `flip[8][t]`, the absolute values
-//! of `q` and 127 or 128 for its signs, and as start value for offset 128 the sum of the negative activations'
-//! absolute values; blocks of 256 `negative[8][t]`, that sum for each 32 elements.
+//! Weights with blocks of 32 are multiplied with `d16`, K types with `d`: see docs/decisions/0003.
+//!
+//! Instruction sets with [`Simd::MAGNITUDES`] get `abs[8][t]` and `flip[8][t]` more, the absolute values of `q` and
+//! 127 or 128 for its signs, and as start value for offset 128 the sum of the negative activations' absolute values.
 //!
 //! A start value is otherwise minus the offset times the sum of the activations: one i32, or for instruction sets that sum
 //! in 16 bits two i16, for the even and for the odd pairs of elements.
@@ -27,9 +27,7 @@ pub enum ActForm {
     /// f32 as they are.
     Float,
     /// int8 with one scale for 32 elements.
-    Int32,
-    /// int8 with one scale for 256 elements.
-    Int256,
+    Int8,
 }
 
 impl ActForm {
@@ -37,8 +35,9 @@ impl ActForm {
     pub fn of(ty: WeightType) -> ActForm {
         use WeightType::*;
         match ty {
-            Q8_0 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | IQ4_NL | MXFP4 => ActForm::Int32,
-            Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ4_XS => ActForm::Int256,
+            Q8_0 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | IQ4_NL | MXFP4 | Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ4_XS => {
+                ActForm::Int8
+            }
             _ => ActForm::Float,
         }
     }
@@ -47,8 +46,7 @@ impl ActForm {
     pub const fn block(self) -> usize {
         match self {
             ActForm::Float => 1,
-            ActForm::Int32 => 32,
-            ActForm::Int256 => 256,
+            ActForm::Int8 => BLOCK,
         }
     }
 
@@ -56,36 +54,36 @@ impl ActForm {
     pub(crate) const fn block_bytes(self, magnitudes: bool) -> usize {
         match self {
             ActForm::Float => 4,
-            ActForm::Int32 => field::ABS32 + if magnitudes { 64 } else { 0 },
-            ActForm::Int256 => field::NEGATIVE256 + if magnitudes { 32 } else { 0 },
+            ActForm::Int8 => field::ABS + if magnitudes { 64 } else { 0 },
         }
     }
 }
 
-/// Offsets of the fields of a block, in bytes times the tokens of the tile.
+/// Elements of a block of int8.
+pub(crate) const BLOCK: usize = 32;
+
+/// Offsets of the fields of a block of int8, in bytes times the tokens of the tile.
 pub(crate) mod field {
-    /// `d` of a block of 32.
-    pub(crate) const D32: usize = 32;
-    /// `s` of a block of 32.
-    pub(crate) const S32: usize = 36;
-    /// Start values of a block of 32 for offset 8.
-    pub(crate) const START8: usize = 40;
-    /// Start values of a block of 32 for offset 16.
-    pub(crate) const START16: usize = 44;
-    /// Start values of a block of 32 for offset 128.
-    pub(crate) const START128: usize = 48;
-    /// `abs` of a block of 32.
-    pub(crate) const ABS32: usize = 52;
-    /// `flip` of a block of 32.
-    pub(crate) const FLIP32: usize = 84;
-    /// `d` of a block of 256.
-    pub(crate) const D256: usize = 256;
-    /// `pairs` of a block of 256.
-    pub(crate) const PAIRS256: usize = 260;
-    /// `starts` of a block of 256.
-    pub(crate) const STARTS256: usize = 276;
-    /// `negative` of a block of 256.
-    pub(crate) const NEGATIVE256: usize = 340;
+    /// `d`.
+    pub(crate) const D: usize = 32;
+    /// `s`.
+    pub(crate) const S: usize = 36;
+    /// `d16`.
+    pub(crate) const D16: usize = 40;
+    /// `s16`.
+    pub(crate) const S16: usize = 44;
+    /// Start values for offset 8.
+    pub(crate) const START8: usize = 48;
+    /// Start values for offset 16.
+    pub(crate) const START16: usize = 52;
+    /// Start values for offset 128.
+    pub(crate) const START128: usize = 56;
+    /// Start values for offset 32, one for each 16 elements.
+    pub(crate) const STARTS32: usize = 60;
+    /// `abs`.
+    pub(crate) const ABS: usize = 68;
+    /// `flip`.
+    pub(crate) const FLIP: usize = 100;
 }
 
 /// A run of tokens that one kernel call works on.
@@ -315,8 +313,7 @@ impl Op for WriteRow<'_> {
                         self.out.add((i * self.tokens + self.slot) * 4).cast::<f32>().write_unaligned(*x);
                     }
                 }
-                ActForm::Int32 => self.blocks::<S, 32>(),
-                ActForm::Int256 => self.blocks::<S, 256>(),
+                ActForm::Int8 => self.blocks::<S>(),
             }
         }
     }
@@ -324,10 +321,10 @@ impl Op for WriteRow<'_> {
 
 impl WriteRow<'_> {
     #[inline(always)]
-    unsafe fn blocks<S: Simd, const N: usize>(&self) {
+    unsafe fn blocks<S: Simd>(&self) {
         let block_bytes = self.form.block_bytes(S::MAGNITUDES) * self.tokens;
-        for (b, x) in self.x.as_chunks::<N>().0.iter().enumerate() {
-            // SAFETY: there is one block for each N columns.
+        for (b, x) in self.x.as_chunks::<BLOCK>().0.iter().enumerate() {
+            // SAFETY: there is one block for each 32 columns.
             let out = unsafe { self.out.add(b * block_bytes) };
             let put = |field: usize, index: usize, value: u32| {
                 let at = field * self.tokens + (index * self.tokens + self.slot) * 4;
@@ -335,27 +332,21 @@ impl WriteRow<'_> {
                 unsafe { out.add(at).cast::<u32>().write_unaligned(value) };
             };
             // Per 16 elements: sums of the even and of the odd pairs.
-            let mut sums = [[0i32; 2]; 16];
-            // Per 32 elements: the sum of the negative values.
-            let mut negative = [0i32; 8];
-            // SAFETY: the processor has `S`; 16 elements are read from a block of N.
+            let mut sums = [[0i32; 2]; 2];
+            let mut negative = 0i32;
+            // SAFETY: the processor has `S`; 16 elements are read from a block.
             let d = unsafe {
-                quantize::<S, N>(x, |i, q| {
+                quantize::<S>(x, |i, q| {
                     for (c, group) in q.as_chunks::<4>().0.iter().enumerate() {
                         put(0, 4 * i + c, u32::from_le_bytes(group.map(|v| v as u8)));
                         sums[i][0] += i32::from(group[0]) + i32::from(group[1]);
                         sums[i][1] += i32::from(group[2]) + i32::from(group[3]);
                         if S::MAGNITUDES {
-                            negative[i / 2] += group.iter().map(|v| i32::from(*v).min(0)).sum::<i32>();
-                            if N == 32 {
-                                put(
-                                    field::ABS32,
-                                    4 * i + c,
-                                    u32::from_le_bytes(group.map(|v| v.unsigned_abs())),
-                                );
-                                let flip = group.map(|v| if v < 0 { 127 } else { 128 });
-                                put(field::FLIP32, 4 * i + c, u32::from_le_bytes(flip));
-                            }
+                            negative += group.iter().map(|v| i32::from(*v).min(0)).sum::<i32>();
+                            let abs = group.map(|v| v.unsigned_abs());
+                            put(field::ABS, 4 * i + c, u32::from_le_bytes(abs));
+                            let flip = group.map(|v| if v < 0 { 127 } else { 128 });
+                            put(field::FLIP, 4 * i + c, u32::from_le_bytes(flip));
                         }
                     }
                 })
@@ -367,56 +358,41 @@ impl WriteRow<'_> {
                     (-offset * (sum[0] + sum[1])) as u32
                 }
             };
-            let add = |a: [i32; 2], b: [i32; 2]| [a[0] + b[0], a[1] + b[1]];
-            if N == 32 {
-                let sum = add(sums[0], sums[1]);
-                put(field::D32, 0, d.to_bits());
-                put(field::S32, 0, (d * (sum[0] + sum[1]) as f32).to_bits());
-                put(field::START8, 0, start(sum, 8));
-                put(field::START16, 0, start(sum, 16));
-                // Only wide products read this one, and they sum in 32 bits everywhere.
-                let wide = if S::MAGNITUDES { -negative[0] } else { -128 * (sum[0] + sum[1]) };
-                put(field::START128, 0, wide as u32);
-            } else {
-                put(field::D256, 0, d.to_bits());
-                let sub = |i: usize| {
-                    let sum = add(sums[2 * i], sums[2 * i + 1]);
-                    sum[0] + sum[1]
-                };
-                for (p, i) in [0, 1, 4, 5].into_iter().enumerate() {
-                    put(field::PAIRS256, p, pair(sub(i), sub(i + 2)));
-                }
-                for (i, sum) in sums.into_iter().enumerate() {
-                    put(field::STARTS256, i, start(sum, 32));
-                }
-                if S::MAGNITUDES {
-                    for (i, sum) in negative.into_iter().enumerate() {
-                        put(field::NEGATIVE256, i, -sum as u32);
-                    }
-                }
+            let sum = [sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]];
+            for (at, d) in [(field::D, d), (field::D16, half::f16::from_f32(d).to_f32())] {
+                put(at, 0, d.to_bits());
+                put(at, 1, (d * (sum[0] + sum[1]) as f32).to_bits());
+            }
+            put(field::START8, 0, start(sum, 8));
+            put(field::START16, 0, start(sum, 16));
+            // Only wide products read this one, and they sum in 32 bits everywhere.
+            let wide = if S::MAGNITUDES { -negative } else { -128 * (sum[0] + sum[1]) };
+            put(field::START128, 0, wide as u32);
+            for (i, sum) in sums.into_iter().enumerate() {
+                put(field::STARTS32, i, start(sum, 32));
             }
         }
     }
 }
 
-/// Two values as i16 in one word. They fit: 32 * 8 * 127 and 16 * 16 * 127 are below 2^15.
+/// Two values as i16 in one word. They fit: half of 32 * 16 * 127 and of 16 * 32 * 127 are below 2^15.
 #[inline(always)]
 fn pair(low: i32, high: i32) -> u32 {
     (low as u32 & 0xffff) | ((high as u32) << 16)
 }
 
-/// Quantises a block: hands 16 values at a time to `put` and returns the scale, `max |x| / 127`, for blocks of 32 rounded to f16.
+/// Quantises a block: hands 16 values at a time to `put` and returns the scale, `max |x| / 127`.
 ///
 /// # Safety
 /// The processor has `S`.
 #[inline(always)]
-unsafe fn quantize<S: Simd, const N: usize>(x: &[f32; N], mut put: impl FnMut(usize, [i8; LANES])) -> f32 {
+unsafe fn quantize<S: Simd>(x: &[f32; BLOCK], mut put: impl FnMut(usize, [i8; LANES])) -> f32 {
     // SAFETY: reads stay inside `x`.
     unsafe {
         // The order of the absolute values' bits is that of the values, then infinity, then NaN.
         let sign_off = S::i_splat(i32::MAX);
         let mut largest = S::i_zero();
-        for i in 0..N / LANES {
+        for i in 0..BLOCK / LANES {
             let bits = S::f_bits(S::f_load(x.as_ptr().add(i * LANES)));
             largest = S::i_max(largest, S::i_and(bits, sign_off));
         }
@@ -424,19 +400,17 @@ unsafe fn quantize<S: Simd, const N: usize>(x: &[f32; N], mut put: impl FnMut(us
         let d = largest / 127.0;
         // Below the smallest normal number its inverse would be infinite.
         if !d.is_finite() || d < f32::MIN_POSITIVE {
-            for i in 0..N / LANES {
+            for i in 0..BLOCK / LANES {
                 put(i, [0; LANES]);
             }
             return if d.is_finite() { 0.0 } else { f32::NAN };
         }
         let inverse = 1.0 / d;
         let inverse = S::f_broadcast((&raw const inverse).cast());
-        for i in 0..N / LANES {
+        for i in 0..BLOCK / LANES {
             let scaled = S::f_mul(S::f_load(x.as_ptr().add(i * LANES)), inverse);
             put(i, S::i_to_i8(S::f_round(scaled)));
         }
-        // A stored Q8_0 block has an f16 scale, and the reference engine's activations are such blocks: the same
-        // rounding gives the same tokens where two are nearly as likely.
-        if N == 32 { half::f16::from_f32(d).to_f32() } else { d }
+        d
     }
 }

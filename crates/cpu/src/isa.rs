@@ -261,8 +261,6 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn i_shr<const N: i32>(a: Self::I) -> Self::I;
     /// `table[byte]` for every byte, all below 16.
     unsafe fn i_lookup(table: &[u8; 16], a: Self::I) -> Self::I;
-    /// `c` plus the products of the two i16 of each lane of `a` and `b`; no sum overflows.
-    unsafe fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I;
 
     /// The lowest byte of each lane, unsigned, as a factor for [`add_scaled`](Simd::add_scaled).
     unsafe fn scale_u8(a: Self::I) -> Self::I;
@@ -296,13 +294,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn wide(a: Self::I) -> Self::Wide;
     /// Four activations: at `x` as they are, at `abs` and `flip` as absolute values and as sign masks xor 128.
     unsafe fn wide_x(x: *const u8, abs: *const u8, flip: *const u8) -> Self::WideX;
-    /// Four activations at `x`, where there are no absolute values and masks.
-    unsafe fn wide_x_alone(x: *const u8) -> Self::WideX;
     /// An empty sum, given the start value at `p`.
     unsafe fn wide_start(p: *const u8) -> Self::I;
-    /// An empty sum, given at `p` the start values for offset 32 of two halves, `gap` bytes apart, and at
-    /// `negative` minus the sum of the negative activations, where the instruction set asks for it.
-    unsafe fn wide_start_of_two(p: *const u8, gap: usize, negative: *const u8) -> Self::I;
     unsafe fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I;
     /// `a` plus `sum` times `scale`, which is in -32..=31.
     unsafe fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I;

@@ -100,7 +100,8 @@ fn wide_rows_and_many_tokens_give_the_same_bits() {
 }
 
 /// What the kernels multiply with, as values: `x` itself, or int8 times the scale of its block.
-fn activations_as_quantised(form: ActForm, x: &[f32]) -> Vec<f64> {
+fn activations_as_quantised(weights: &PackedMatrix, x: &[f32]) -> Vec<f64> {
+    let form = weights.form();
     if form == ActForm::Float {
         return x.iter().map(|v| f64::from(*v)).collect();
     }
@@ -108,8 +109,8 @@ fn activations_as_quantised(form: ActForm, x: &[f32]) -> Vec<f64> {
     for block in x.chunks(form.block()) {
         let d = block.iter().fold(0f32, |m, v| m.max(v.abs())) / 127.0;
         let inverse = 1.0 / d;
-        // Blocks of 32 have the scale of a stored Q8_0 block.
-        let d = if form.block() == 32 { half::f16::from_f32(d).to_f32() } else { d };
+        // With blocks of 32, the scale of a stored Q8_0 block.
+        let d = if weights.ty().block_elements() == 32 { half::f16::from_f32(d).to_f32() } else { d };
         values.extend(block.iter().map(|v| f64::from((v * inverse).round_ties_even()) * f64::from(d)));
     }
     values
@@ -129,7 +130,7 @@ fn results_agree_with_decoded_weights() {
         let out = multiply(Isa::best(), &pool, &weights, &x, tokens);
         let mut worst = 0f64;
         for (t, x) in x.chunks(cols).enumerate() {
-            let x = activations_as_quantised(weights.form(), x);
+            let x = activations_as_quantised(&weights, x);
             for (r, w) in decoded.chunks(cols).enumerate() {
                 let products = || w.iter().zip(&x).map(|(w, x)| f64::from(*w) * x);
                 let (expected, scale): (f64, f64) = (products().sum(), products().map(f64::abs).sum());
@@ -153,7 +154,7 @@ fn several_matrices_share_one_call() {
         PackedMatrix::pack(ty, rows, cols, &random_weights(ty, rows, cols, &mut rng)).unwrap()
     });
     let isa = Isa::best();
-    let mut acts = Activations::new(isa, ActForm::Int256, tokens, cols).unwrap();
+    let mut acts = Activations::new(isa, ActForm::Int8, tokens, cols).unwrap();
     acts.fill(&x).unwrap();
     // Results side by side in one buffer of wider rows, as a fused projection would have them.
     let stride = 1210;
@@ -222,8 +223,8 @@ fn wrong_shapes_are_errors() {
         PackedMatrix::pack(WeightType::Q8_0, 2, 32, &[0; 67]),
         Err(CpuError::Length { expected: 68, found: 67, .. })
     ));
-    assert!(matches!(Activations::new(isa, ActForm::Int32, 1, 33), Err(CpuError::Length { .. })));
-    let mut acts = Activations::new(isa, ActForm::Int32, 2, 64).unwrap();
+    assert!(matches!(Activations::new(isa, ActForm::Int8, 1, 33), Err(CpuError::Length { .. })));
+    let mut acts = Activations::new(isa, ActForm::Int8, 2, 64).unwrap();
     assert!(matches!(acts.fill(&[0.0; 127]), Err(CpuError::Length { expected: 128, found: 127, .. })));
     assert!(matches!(acts.set_tokens(3), Err(CpuError::Length { expected: 2, found: 3, .. })));
     let weights = |ty, cols| PackedMatrix::zeroed(ty, 16, cols).unwrap();

@@ -199,15 +199,6 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
             let table = [_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())); 2];
             both!(_mm256_shuffle_epi8; table, a)
         }
-        fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I {
-            if VNNI {
-                return both!(_mm256_dpwssd_avx_epi32; c, a, b);
-            }
-            [
-                add_i32(c[0], _mm256_madd_epi16(a[0], b[0])),
-                add_i32(c[1], _mm256_madd_epi16(a[1], b[1])),
-            ]
-        }
 
         /// Without VNNI in both i16 of the lane, since a sum is a pair.
         fn scale_u8(a: Self::I) -> Self::I {
@@ -261,7 +252,13 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
             if VNNI { sum } else { both!(_mm256_madd_epi16; sum, ones) }
         }
         fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I {
-            if VNNI { Self::add_scaled_wide(a, sum, scale) } else { Self::i_madd_i16(sum, scale, a) }
+            if VNNI {
+                return Self::add_scaled_wide(a, sum, scale);
+            }
+            [
+                add_i32(a[0], _mm256_madd_epi16(sum[0], scale[0])),
+                add_i32(a[1], _mm256_madd_epi16(sum[1], scale[1])),
+            ]
         }
 
         fn wide(a: Self::I) -> Self::Wide { a }
@@ -271,21 +268,7 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
             }
             [Self::x_broadcast(abs), Self::x_broadcast(flip)]
         }
-        fn wide_x_alone(x: *const u8) -> Self::WideX {
-            let x = Self::x_broadcast(x);
-            if VNNI {
-                return [x; 2];
-            }
-            let negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), x);
-            [_mm256_abs_epi8(x), _mm256_xor_si256(negative, _mm256_set1_epi8(-128))]
-        }
         fn wide_start(p: *const u8) -> Self::I { Self::i_broadcast(p) }
-        fn wide_start_of_two(p: *const u8, gap: usize, negative: *const u8) -> Self::I {
-            if VNNI {
-                return Self::i_shl::<2>(Self::i_add(Self::i_broadcast(p), Self::i_broadcast(p.add(gap))));
-            }
-            Self::i_broadcast(negative)
-        }
         fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I {
             if VNNI {
                 return Self::dot(sum, codes, x[0]);

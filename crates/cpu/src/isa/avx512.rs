@@ -92,7 +92,6 @@ impl Simd for Avx512 {
         fn i_lookup(table: &[u8; 16], a: Self::I) -> Self::I {
             _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), a)
         }
-        fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I { _mm512_dpwssd_epi32(c, a, b) }
 
         fn scale_u8(a: Self::I) -> Self::I { _mm512_and_si512(a, _mm512_set1_epi32(255)) }
         fn scale_i8(a: Self::I) -> Self::I { _mm512_srai_epi32::<24>(_mm512_slli_epi32::<24>(a)) }
@@ -111,11 +110,7 @@ impl Simd for Avx512 {
 
         fn wide(a: Self::I) -> Self::Wide { a }
         fn wide_x(x: *const u8, _abs: *const u8, _flip: *const u8) -> Self::WideX { Self::x_broadcast(x) }
-        fn wide_x_alone(x: *const u8) -> Self::WideX { Self::x_broadcast(x) }
         fn wide_start(p: *const u8) -> Self::I { Self::i_broadcast(p) }
-        fn wide_start_of_two(p: *const u8, gap: usize, _negative: *const u8) -> Self::I {
-            _mm512_slli_epi32::<2>(_mm512_add_epi32(Self::i_broadcast(p), Self::i_broadcast(p.add(gap))))
-        }
         fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I { _mm512_dpbusd_epi32(sum, codes, x) }
         fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
             _mm512_add_epi32(a, _mm512_mullo_epi32(sum, scale))

@@ -193,13 +193,6 @@ impl Simd for Neon {
             let table = vld1q_u8(table.as_ptr());
             from_fn(|i| vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(a[i]))))
         }
-        fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I {
-            from_fn(|i| {
-                let (a, b) = (vreinterpretq_s16_s32(a[i]), vreinterpretq_s16_s32(b[i]));
-                let low = vmull_s16(vget_low_s16(a), vget_low_s16(b));
-                vaddq_s32(c[i], vpaddq_s32(low, vmull_high_s16(a, b)))
-            })
-        }
 
         fn scale_u8(a: Self::I) -> Self::I { Self::i_and(a, Self::i_splat(255)) }
         fn scale_i8(a: Self::I) -> Self::I { from_fn(|i| vshrq_n_s32::<24>(vshlq_n_s32::<24>(a[i]))) }
@@ -220,9 +213,7 @@ impl Simd for Neon {
             from_fn(|i| vreinterpretq_s8_u8(veorq_u8(vreinterpretq_u8_s32(a[i]), vdupq_n_u8(0x80))))
         }
         fn wide_x(x: *const u8, _abs: *const u8, _flip: *const u8) -> Self::WideX { Self::x_broadcast(x) }
-        fn wide_x_alone(x: *const u8) -> Self::WideX { Self::x_broadcast(x) }
         fn wide_start(_p: *const u8) -> Self::I { Self::i_zero() }
-        fn wide_start_of_two(_p: *const u8, _gap: usize, _negative: *const u8) -> Self::I { Self::i_zero() }
         fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I { from_fn(|i| sdot(sum[i], codes[i], x)) }
         fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I { all!(vmlaq_s32; a, sum, scale) }
     }

@@ -112,12 +112,6 @@ impl Simd for Scalar {
         fn i_shl<const N: i32>(a: Self::I) -> Self::I { a.map(|v| v << N) }
         fn i_shr<const N: i32>(a: Self::I) -> Self::I { a.map(|v| ((v as u32) >> N) as i32) }
         fn i_lookup(table: &[u8; 16], a: Self::I) -> Self::I { map_bytes(a, |b| table[usize::from(b & 15)]) }
-        fn i_madd_i16(a: Self::I, b: Self::I, c: Self::I) -> Self::I {
-            from_fn(|i| {
-                let low = i32::from(a[i] as i16) * i32::from(b[i] as i16);
-                low + (a[i] >> 16) * (b[i] >> 16) + c[i]
-            })
-        }
 
         fn scale_u8(a: Self::I) -> Self::I { a.map(|v| v & 255) }
         fn scale_i8(a: Self::I) -> Self::I { a.map(|v| i32::from(v as i8)) }
@@ -134,11 +128,7 @@ impl Simd for Scalar {
 
         fn wide(a: Self::I) -> Self::Wide { a }
         fn wide_x(x: *const u8, _abs: *const u8, _flip: *const u8) -> Self::WideX { Self::x_broadcast(x) }
-        fn wide_x_alone(x: *const u8) -> Self::WideX { Self::x_broadcast(x) }
         fn wide_start(p: *const u8) -> Self::I { Self::i_broadcast(p) }
-        fn wide_start_of_two(p: *const u8, gap: usize, _negative: *const u8) -> Self::I {
-            Self::i_add(Self::i_broadcast(p), Self::i_broadcast(p.add(gap))).map(|v| v << 2)
-        }
         fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I { dot_bytes(sum, codes, x) }
         fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
             from_fn(|i| a[i] + sum[i] * scale[i])

@@ -1,7 +1,11 @@
-//! Types with blocks of 256: sub-blocks with integer scales, all exact in i32, then one f32 step for a block (two
-//! with minimums). The largest sum, of Q6_K, is 256 * 32 * 127 * 128, below 2^31.
+//! Types with blocks of 256: sub-blocks with integer scales.
+//!
+//! Activations have blocks of 32, each with a scale of its own. The sums of 32 products, times the sub-blocks' integer
+//! scales, are exact in i32; the largest, of Q6_K, is 32 * 32 * 127 * 128, below 2^24, so they are exact in f32 too.
+//! Times the activations' scales they add up over the block; then comes one f32 step with the scale of the weights'
+//! block (two with minimums).
 
-use super::legacy::{IQ4_CODES, fives, nibbles};
+use super::legacy::{IQ4_CODES, fives, nibbles, wide_x};
 use super::tile::Format;
 use crate::act::{ActForm, field};
 use crate::isa::{LANES, Simd};
@@ -10,39 +14,40 @@ const HALF: usize = 2 * LANES;
 
 /// Bytes of a block of activations of one token.
 const fn act_block<S: Simd>() -> usize {
-    ActForm::Int256.block_bytes(S::MAGNITUDES)
+    ActForm::Int8.block_bytes(S::MAGNITUDES)
 }
 
-/// Adds `sums * d(weights) * d(activations)` to `acc`.
+/// Adds `sums * d(activations)` of one block of activations to `totals`.
 #[inline(always)]
-unsafe fn finish<S: Simd, const T: usize>(d: S::F, a: *const u8, sums: &[S::I; T], acc: &mut [S::F; T]) {
+unsafe fn add_block<S: Simd, const T: usize>(totals: &mut [S::F; T], sums: &[S::I; T], a: *const u8) {
     for t in 0..T {
-        // SAFETY: `a` is the block's activations.
+        // SAFETY: `a` is the block of activations.
         unsafe {
-            let scale = S::f_mul(d, S::f_broadcast(a.add(field::D256 * T + 4 * t)));
-            acc[t] = S::f_fma(S::f_from_i32(sums[t]), scale, acc[t]);
+            let d = S::f_broadcast(a.add(field::D * T + 4 * t));
+            totals[t] = S::f_fma(S::f_from_i32(sums[t]), d, totals[t]);
         }
     }
 }
 
-/// Subtracts `sums * dmin(weights) * d(activations)` from `acc`.
+/// Adds `totals * d(weights)` to `acc`.
 #[inline(always)]
-unsafe fn finish_min<S: Simd, const T: usize>(
-    dmin: S::F,
-    a: *const u8,
-    sums: &[S::I; T],
-    acc: &mut [S::F; T],
-) {
+unsafe fn finish<S: Simd, const T: usize>(d: S::F, totals: &[S::F; T], acc: &mut [S::F; T]) {
     for t in 0..T {
-        // SAFETY: `a` is the block's activations.
-        unsafe {
-            let scale = S::f_mul(dmin, S::f_broadcast(a.add(field::D256 * T + 4 * t)));
-            acc[t] = S::f_fnma(S::f_from_i32(sums[t]), scale, acc[t]);
-        }
+        // SAFETY: the processor has `S`.
+        unsafe { acc[t] = S::f_fma(totals[t], d, acc[t]) }
     }
 }
 
-/// Multiplies code vector `at` of the block, one of 64, with the activations; sums begin with it if it is `first`.
+/// Subtracts `totals * dmin(weights)` from `acc`.
+#[inline(always)]
+unsafe fn finish_min<S: Simd, const T: usize>(dmin: S::F, totals: &[S::F; T], acc: &mut [S::F; T]) {
+    for t in 0..T {
+        // SAFETY: the processor has `S`.
+        unsafe { acc[t] = S::f_fnma(totals[t], dmin, acc[t]) }
+    }
+}
+
+/// Multiplies code vector `at`, one of eight, with a block of activations; sums begin with it if it is `first`.
 #[inline(always)]
 unsafe fn dot<S: Simd, const T: usize>(
     sums: &mut [S::Sum; T],
@@ -52,7 +57,7 @@ unsafe fn dot<S: Simd, const T: usize>(
     first: bool,
 ) {
     for t in 0..T {
-        // SAFETY: `a` is the block's activations.
+        // SAFETY: `a` is the block of activations.
         unsafe {
             let x = S::x_broadcast(a.add((at * T + t) * 4));
             sums[t] = if first { S::dot_first(codes, x) } else { S::dot(sums[t], codes, x) };
@@ -68,14 +73,14 @@ unsafe fn add_scaled<S: Simd, const T: usize>(totals: &mut [S::I; T], sums: &[S:
     }
 }
 
-/// Code vector `at` of the block, one of 64: as expanded, or as `packed` gives it.
+/// Code vector `at` of a run, one of 16: as expanded, or as `packed` gives it.
 #[inline(always)]
 unsafe fn code<S: Simd, const EXPANDED: bool>(
     codes: *const u8,
     at: usize,
     packed: impl FnOnce() -> S::I,
 ) -> S::I {
-    // SAFETY: the caller passes the block's codes.
+    // SAFETY: the caller passes the run's codes.
     if EXPANDED { unsafe { S::i_load(codes.add(64 * at)) } } else { packed() }
 }
 
@@ -121,49 +126,45 @@ impl<const HIGH: bool> FourK<HIGH> {
         unsafe { if HIGH { S::i_load(q) } else { S::i_zero() } }
     }
 
-    /// Adds the nibble vectors `FIRST` and `FIRST + 1` of sub-block `j` at `q`; a sum begins with the first ones.
+    /// Adds the nibble vectors `FIRST` and `FIRST + 1` of the sub-block at `q`; a sum begins with the first ones.
     #[inline(always)]
     unsafe fn half<S: Simd, const T: usize, const EXPANDED: bool, const FIRST: usize>(
         q: *const u8,
         codes: *const u8,
         a: *const u8,
-        j: usize,
         high: &mut S::I,
         sums: &mut [S::Sum; T],
     ) {
         let fresh = FIRST == 0 || Self::SPLIT && S::PAIRS;
         for v in FIRST..FIRST + 2 {
-            // SAFETY: the caller passes a sub-block, the block's codes and its activations.
+            // SAFETY: the caller passes a sub-block, its codes and its activations.
             unsafe {
                 let (low, top) = if EXPANDED {
-                    (S::i_load(codes.add(64 * (8 * j + v))), S::i_load(codes.add(64 * (8 * j + 4 + v))))
+                    (S::i_load(codes.add(64 * v)), S::i_load(codes.add(64 * (4 + v))))
                 } else {
                     Self::codes::<S>(q, v, high)
                 };
-                dot::<S, T>(sums, S::codes(low, 0), a, 8 * j + v, v == FIRST && fresh);
-                dot::<S, T>(sums, S::codes(top, 0), a, 8 * j + 4 + v, false);
+                dot::<S, T>(sums, S::codes(low, 0), a, v, v == FIRST && fresh);
+                dot::<S, T>(sums, S::codes(top, 0), a, 4 + v, false);
             }
         }
     }
 
-    /// Minimums times the activations' sums of 32; both are paired 0|2 1|3 4|6 5|7.
+    /// Minimums times the activations' sums of 32.
     #[inline(always)]
-    unsafe fn min_sums<S: Simd, const T: usize>(w: *const u8, a: *const u8) -> [S::I; T] {
-        // SAFETY: the caller passes a block and its activations.
+    unsafe fn min_sums<S: Simd, const T: usize>(w: *const u8, a: *const u8) -> [S::F; T] {
+        // SAFETY: the caller passes a block and its eight blocks of activations.
         unsafe {
-            let mask = S::i_splat(0x00ff_00ff);
-            let (low, high) = (Self::factors::<S>(w, 1, 0), Self::factors::<S>(w, 1, 1));
-            let pairs = [
-                S::i_and(low, mask),
-                S::i_and(S::i_shr::<8>(low), mask),
-                S::i_and(high, mask),
-                S::i_and(S::i_shr::<8>(high), mask),
-            ];
-            let mut sums = [S::i_zero(); T];
-            for t in 0..T {
-                for p in 0..4 {
-                    let x = S::i_broadcast(a.add(field::PAIRS256 * T + (p * T + t) * 4));
-                    sums[t] = S::i_madd_i16(pairs[p], x, sums[t]);
+            let mut sums = [S::f_zero(); T];
+            for half in 0..2 {
+                let mut factors = Self::factors::<S>(w, 1, half);
+                for j in 4 * half..4 * half + 4 {
+                    let min = S::f_from_i32(S::i_and(factors, S::i_splat(255)));
+                    factors = S::i_shr::<8>(factors);
+                    let a = a.add((j * act_block::<S>() + field::S) * T);
+                    for t in 0..T {
+                        sums[t] = S::f_fma(min, S::f_broadcast(a.add(4 * t)), sums[t]);
+                    }
                 }
             }
             sums
@@ -185,27 +186,29 @@ impl<const HIGH: bool> Format for FourK<HIGH> {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * Self::BYTES * LANES), a.add(b * act_block::<S>() * T));
+                let (w, a) = (w.add(b * Self::BYTES * LANES), a.add(8 * b * act_block::<S>() * T));
                 let codes = codes.wrapping_add(b * 256 * LANES);
-                let mut totals = [S::i_zero(); T];
+                let mut totals = [S::f_zero(); T];
                 for half in 0..2 {
                     let mut factors = Self::factors::<S>(w, 0, half);
                     for j in 4 * half..4 * half + 4 {
-                        let q = w.add(256 + Self::RUN * j);
+                        let (q, a) = (w.add(256 + Self::RUN * j), a.add(j * act_block::<S>() * T));
+                        let codes = codes.wrapping_add(j * 32 * LANES);
                         let scale = S::scale_u8(factors);
                         factors = S::i_shr::<8>(factors);
                         let mut high = Self::high::<S>(q);
-                        let mut sums = [S::sum_zero(); T];
-                        Self::half::<S, T, EXPANDED, 0>(q, codes, a, j, &mut high, &mut sums);
+                        let (mut block, mut sums) = ([S::i_zero(); T], [S::sum_zero(); T]);
+                        Self::half::<S, T, EXPANDED, 0>(q, codes, a, &mut high, &mut sums);
                         if Self::SPLIT && S::PAIRS {
-                            add_scaled::<S, T>(&mut totals, &sums, scale);
+                            add_scaled::<S, T>(&mut block, &sums, scale);
                         }
-                        Self::half::<S, T, EXPANDED, 2>(q, codes, a, j, &mut high, &mut sums);
-                        add_scaled::<S, T>(&mut totals, &sums, scale);
+                        Self::half::<S, T, EXPANDED, 2>(q, codes, a, &mut high, &mut sums);
+                        add_scaled::<S, T>(&mut block, &sums, scale);
+                        add_block::<S, T>(&mut totals, &block, a);
                     }
                 }
-                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
-                finish_min::<S, T>(S::f_load_f16(w.add(HALF)), a, &Self::min_sums::<S, T>(w, a), acc);
+                finish::<S, T>(S::f_load_f16(w), &totals, acc);
+                finish_min::<S, T>(S::f_load_f16(w.add(HALF)), &Self::min_sums::<S, T>(w, a), acc);
             }
         }
     }
@@ -258,17 +261,20 @@ unsafe fn pairs<S: Simd, const PART: usize>(w: *const u8, v: usize) -> S::I {
     }
 }
 
-/// Start values of the sums of part `part`, 16 elements, for offset 32.
+/// The two blocks of activations of run `g`, 64 elements.
 #[inline(always)]
-unsafe fn starts<S: Simd, const T: usize>(a: *const u8, part: usize) -> [S::Sum; T] {
-    // SAFETY: the caller passes a block's activations; there are 16 parts.
-    unsafe {
-        let mut sums = [S::sum_zero(); T];
-        for t in 0..T {
-            sums[t] = S::sum_start(a.add(field::STARTS256 * T + (part * T + t) * 4));
-        }
-        sums
-    }
+unsafe fn run_blocks<S: Simd, const T: usize>(a: *const u8, g: usize) -> (*const u8, *const u8) {
+    let bytes = act_block::<S>() * T;
+    // SAFETY: the caller passes the eight blocks that belong to a block of weights.
+    unsafe { (a.add(2 * g * bytes), a.add((2 * g + 1) * bytes)) }
+}
+
+/// Where a block of activations has the start value of token `t` for offset 32, for the 16 elements of an even or odd
+/// part.
+#[inline(always)]
+unsafe fn start32<const T: usize, const PART: usize>(a: *const u8, t: usize) -> *const u8 {
+    // SAFETY: the caller passes a block of activations and one of its tokens.
+    unsafe { a.add(field::STARTS32 * T + (PART % 2 * T + t) * 4) }
 }
 
 /// Q6_K: with offset 32 a sum of 16 codes ends within 16 * 32 * 127 / 2 = 32512 in each half of a pair.
@@ -294,26 +300,27 @@ impl Q6K {
         }
     }
 
-    /// Part `PART` of run `g`; its scale is byte `PART` of `scales`.
+    /// Part `PART` of a run; its scale is byte `PART` of `scales`.
     #[inline(always)]
     unsafe fn part<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
         run: *const u8,
         codes: *const u8,
         a: *const u8,
-        g: usize,
         scales: S::I,
-        totals: &mut [S::I; T],
+        block: &mut [S::I; T],
     ) {
-        // SAFETY: the caller passes a run of the block, the block's codes and its activations.
+        // SAFETY: the caller passes a run, its codes and the part's block of activations.
         unsafe {
             let run = S::again::<PART>(run);
-            let mut sums = starts::<S, T>(a, 4 * g + PART);
-            for v in 0..4 {
-                let at = 16 * g + 4 * PART + v;
-                let vector = code::<S, EXPANDED>(codes, at, || Self::codes::<S, PART>(run, v));
-                dot::<S, T>(&mut sums, S::codes(vector, 32), a, at, false);
+            let mut sums = [S::sum_zero(); T];
+            for t in 0..T {
+                sums[t] = S::sum_start(start32::<T, PART>(a, t));
             }
-            add_scaled::<S, T>(totals, &sums, S::scale_i8(byte::<S, PART>(scales)));
+            for v in 0..4 {
+                let vector = code::<S, EXPANDED>(codes, 4 * PART + v, || Self::codes::<S, PART>(run, v));
+                dot::<S, T>(&mut sums, S::codes(vector, 32), a, 4 * (PART % 2) + v, false);
+            }
+            add_scaled::<S, T>(block, &sums, S::scale_i8(byte::<S, PART>(scales)));
         }
     }
 }
@@ -332,18 +339,23 @@ impl Format for Q6K {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * 210 * LANES), a.add(b * act_block::<S>() * T));
+                let (w, a) = (w.add(b * 210 * LANES), a.add(8 * b * act_block::<S>() * T));
                 let codes = codes.wrapping_add(b * 256 * LANES);
-                let mut totals = [S::i_zero(); T];
+                let mut totals = [S::f_zero(); T];
                 for g in 0..4 {
-                    let run = w.add(HALF + 832 * g);
+                    let (run, codes) = (w.add(HALF + 832 * g), codes.wrapping_add(64 * g * LANES));
                     let scales = S::i_load(run);
-                    Self::part::<S, T, EXPANDED, 0>(run, codes, a, g, scales, &mut totals);
-                    Self::part::<S, T, EXPANDED, 1>(run, codes, a, g, scales, &mut totals);
-                    Self::part::<S, T, EXPANDED, 2>(run, codes, a, g, scales, &mut totals);
-                    Self::part::<S, T, EXPANDED, 3>(run, codes, a, g, scales, &mut totals);
+                    let (even, odd) = run_blocks::<S, T>(a, g);
+                    let mut block = [S::i_zero(); T];
+                    Self::part::<S, T, EXPANDED, 0>(run, codes, even, scales, &mut block);
+                    Self::part::<S, T, EXPANDED, 1>(run, codes, even, scales, &mut block);
+                    add_block::<S, T>(&mut totals, &block, even);
+                    let mut block = [S::i_zero(); T];
+                    Self::part::<S, T, EXPANDED, 2>(run, codes, odd, scales, &mut block);
+                    Self::part::<S, T, EXPANDED, 3>(run, codes, odd, scales, &mut block);
+                    add_block::<S, T>(&mut totals, &block, odd);
                 }
-                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+                finish::<S, T>(S::f_load_f16(w), &totals, acc);
             }
         }
     }
@@ -370,34 +382,32 @@ impl Format for Q6K {
 pub(super) struct Q2K;
 
 impl Q2K {
-    /// Part `PART` of run `g`; byte `PART` of `bytes` has its scale in the low and its minimum in the high nibble.
+    /// Part `PART` of a run; byte `PART` of `bytes` has its scale in the low and its minimum in the high nibble.
     ///
     /// The sums of 16 activations are the start values for offset 32, so the minimums' total is -32 times too
-    /// large: an exact integer, at most 256 * 15 * 32 * 127, below 2^31.
+    /// large: an exact integer, at most 32 * 15 * 32 * 127, below 2^24.
     #[inline(always)]
     unsafe fn part<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
         run: *const u8,
         codes: *const u8,
         a: *const u8,
-        g: usize,
         bytes: S::I,
-        totals: &mut [S::I; T],
+        block: &mut [S::I; T],
         mins: &mut [S::I; T],
     ) {
-        // SAFETY: the caller passes a run of the block, the block's codes and its activations.
+        // SAFETY: the caller passes a run, its codes and the part's block of activations.
         unsafe {
             let run = S::again::<PART>(run);
             let (bytes, mask) = (byte::<S, PART>(bytes), S::i_splat(15));
             let mut sums = [S::sum_zero(); T];
             for v in 0..4 {
-                let at = 16 * g + 4 * PART + v;
-                let vector = code::<S, EXPANDED>(codes, at, || pairs::<S, PART>(run.add(64), v));
-                dot::<S, T>(&mut sums, S::codes(vector, 0), a, at, v == 0);
+                let vector = code::<S, EXPANDED>(codes, 4 * PART + v, || pairs::<S, PART>(run.add(64), v));
+                dot::<S, T>(&mut sums, S::codes(vector, 0), a, 4 * (PART % 2) + v, v == 0);
             }
-            add_scaled::<S, T>(totals, &sums, S::scale_u8(S::i_and(bytes, mask)));
+            add_scaled::<S, T>(block, &sums, S::scale_u8(S::i_and(bytes, mask)));
             let min = S::i_and(S::i_shr::<4>(bytes), mask);
             for t in 0..T {
-                let x = S::sum_at(a.add(field::STARTS256 * T + ((4 * g + PART) * T + t) * 4));
+                let x = S::sum_at(start32::<T, PART>(a, t));
                 mins[t] = S::add_scaled(mins[t], x, S::scale_u8(min));
             }
         }
@@ -418,22 +428,29 @@ impl Format for Q2K {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * 84 * LANES), a.add(b * act_block::<S>() * T));
+                let (w, a) = (w.add(b * 84 * LANES), a.add(8 * b * act_block::<S>() * T));
                 let codes = codes.wrapping_add(b * 256 * LANES);
-                let (mut totals, mut mins) = ([S::i_zero(); T], [S::i_zero(); T]);
+                let (mut totals, mut all_mins) = ([S::f_zero(); T], [S::f_zero(); T]);
                 for g in 0..4 {
-                    let run = w.add(2 * HALF + 320 * g);
+                    let (run, codes) = (w.add(2 * HALF + 320 * g), codes.wrapping_add(64 * g * LANES));
                     let bytes = S::i_load(run);
-                    Self::part::<S, T, EXPANDED, 0>(run, codes, a, g, bytes, &mut totals, &mut mins);
-                    Self::part::<S, T, EXPANDED, 1>(run, codes, a, g, bytes, &mut totals, &mut mins);
-                    Self::part::<S, T, EXPANDED, 2>(run, codes, a, g, bytes, &mut totals, &mut mins);
-                    Self::part::<S, T, EXPANDED, 3>(run, codes, a, g, bytes, &mut totals, &mut mins);
+                    let (even, odd) = run_blocks::<S, T>(a, g);
+                    let (mut block, mut mins) = ([S::i_zero(); T], [S::i_zero(); T]);
+                    Self::part::<S, T, EXPANDED, 0>(run, codes, even, bytes, &mut block, &mut mins);
+                    Self::part::<S, T, EXPANDED, 1>(run, codes, even, bytes, &mut block, &mut mins);
+                    add_block::<S, T>(&mut totals, &block, even);
+                    add_block::<S, T>(&mut all_mins, &mins, even);
+                    let (mut block, mut mins) = ([S::i_zero(); T], [S::i_zero(); T]);
+                    Self::part::<S, T, EXPANDED, 2>(run, codes, odd, bytes, &mut block, &mut mins);
+                    Self::part::<S, T, EXPANDED, 3>(run, codes, odd, bytes, &mut block, &mut mins);
+                    add_block::<S, T>(&mut totals, &block, odd);
+                    add_block::<S, T>(&mut all_mins, &mins, odd);
                 }
-                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+                finish::<S, T>(S::f_load_f16(w), &totals, acc);
                 // Minus the minimums is plus a 32nd of `mins`; scaling by a power of two is exact for every f16.
                 let dmin =
                     S::f_mul(S::f_load_f16(w.add(HALF)), S::f_from_bits(S::i_splat(0xbd00_0000u32 as i32)));
-                finish_min::<S, T>(dmin, a, &mins, acc);
+                finish_min::<S, T>(dmin, &all_mins, acc);
             }
         }
     }
@@ -481,30 +498,29 @@ impl Q3K {
         }
     }
 
-    /// Part `PART` of run `g`; its scale is byte `PART` of `scales`.
+    /// Part `PART` of a run; its scale is byte `PART` of `scales`.
     #[inline(always)]
     unsafe fn part<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
         run: *const u8,
         codes: *const u8,
         a: *const u8,
-        g: usize,
         scales: S::I,
-        totals: &mut [S::I; T],
+        block: &mut [S::I; T],
     ) {
-        // SAFETY: the caller passes a run of the block, the block's codes and its activations.
+        // SAFETY: the caller passes a run, its codes and the part's block of activations.
         unsafe {
             let run = S::again::<PART>(run);
             let mut sums = [S::sum_zero(); T];
             for t in 0..T {
-                sums[t] = S::sum_start_eighth(a.add(field::STARTS256 * T + ((4 * g + PART) * T + t) * 4));
+                sums[t] = S::sum_start_eighth(start32::<T, PART>(a, t));
             }
             let mut high = Self::high::<S, PART>(run);
             for v in 0..4 {
-                let at = 16 * g + 4 * PART + v;
-                let vector = code::<S, EXPANDED>(codes, at, || Self::codes::<S, PART>(run, v, &mut high));
-                dot::<S, T>(&mut sums, S::codes(vector, 4), a, at, false);
+                let packed = || Self::codes::<S, PART>(run, v, &mut high);
+                let vector = code::<S, EXPANDED>(codes, 4 * PART + v, packed);
+                dot::<S, T>(&mut sums, S::codes(vector, 4), a, 4 * (PART % 2) + v, false);
             }
-            add_scaled::<S, T>(totals, &sums, S::scale_i8(byte::<S, PART>(scales)));
+            add_scaled::<S, T>(block, &sums, S::scale_i8(byte::<S, PART>(scales)));
         }
     }
 
@@ -544,18 +560,23 @@ impl Format for Q3K {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * 110 * LANES), a.add(b * act_block::<S>() * T));
+                let (w, a) = (w.add(b * 110 * LANES), a.add(8 * b * act_block::<S>() * T));
                 let codes = codes.wrapping_add(b * 256 * LANES);
-                let mut totals = [S::i_zero(); T];
+                let mut totals = [S::f_zero(); T];
                 for g in 0..4 {
-                    let run = w.add(HALF + 192 + 384 * g);
+                    let (run, codes) = (w.add(HALF + 192 + 384 * g), codes.wrapping_add(64 * g * LANES));
                     let scales = Self::scales::<S>(w, g);
-                    Self::part::<S, T, EXPANDED, 0>(run, codes, a, g, scales, &mut totals);
-                    Self::part::<S, T, EXPANDED, 1>(run, codes, a, g, scales, &mut totals);
-                    Self::part::<S, T, EXPANDED, 2>(run, codes, a, g, scales, &mut totals);
-                    Self::part::<S, T, EXPANDED, 3>(run, codes, a, g, scales, &mut totals);
+                    let (even, odd) = run_blocks::<S, T>(a, g);
+                    let mut block = [S::i_zero(); T];
+                    Self::part::<S, T, EXPANDED, 0>(run, codes, even, scales, &mut block);
+                    Self::part::<S, T, EXPANDED, 1>(run, codes, even, scales, &mut block);
+                    add_block::<S, T>(&mut totals, &block, even);
+                    let mut block = [S::i_zero(); T];
+                    Self::part::<S, T, EXPANDED, 2>(run, codes, odd, scales, &mut block);
+                    Self::part::<S, T, EXPANDED, 3>(run, codes, odd, scales, &mut block);
+                    add_block::<S, T>(&mut totals, &block, odd);
                 }
-                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+                finish::<S, T>(S::f_load_f16(w), &totals, acc);
             }
         }
     }
@@ -626,43 +647,37 @@ impl Format for Iq4Xs {
         for b in 0..cols / 256 {
             // SAFETY: block `b` of the group and of the tile.
             unsafe {
-                let (w, a) = (w.add(b * 136 * LANES), a.add(b * act_block::<S>() * T));
+                let (w, a) = (w.add(b * 136 * LANES), a.add(8 * b * act_block::<S>() * T));
                 let codes = codes.wrapping_add(b * 256 * LANES);
-                let mut totals = [S::i_zero(); T];
+                let mut totals = [S::f_zero(); T];
                 let [mut even, mut odd] = Self::scales::<S>(w);
                 for j in 0..8 {
-                    let q = w.add(128 + 256 * j);
+                    let (q, a) = (w.add(128 + 256 * j), a.add(j * act_block::<S>() * T));
+                    let codes = codes.wrapping_add(j * 32 * LANES);
                     let mut sums = [S::i_zero(); T];
                     for t in 0..T {
-                        sums[t] = {
-                            let starts = a.add(field::STARTS256 * T + (2 * j * T + t) * 4);
-                            let negative = a.wrapping_add(field::NEGATIVE256 * T + (j * T + t) * 4);
-                            S::wide_start_of_two(starts, 4 * T, negative)
-                        };
+                        sums[t] = S::wide_start(a.add(field::START128 * T + 4 * t));
                     }
                     for v in 0..4 {
                         let (low, top) = if EXPANDED {
-                            (
-                                S::i_load(codes.add(64 * (8 * j + v))),
-                                S::i_load(codes.add(64 * (8 * j + 4 + v))),
-                            )
+                            (S::i_load(codes.add(64 * v)), S::i_load(codes.add(64 * (4 + v))))
                         } else {
                             Self::codes::<S>(q, v)
                         };
                         let (low, top) = (S::wide(low), S::wide(top));
                         for t in 0..T {
-                            let x = |v: usize| S::wide_x_alone(a.add(((8 * j + v) * T + t) * 4));
-                            sums[t] = S::dot_wide(sums[t], low, x(v));
-                            sums[t] = S::dot_wide(sums[t], top, x(v + 4));
+                            sums[t] = S::dot_wide(sums[t], low, wide_x::<S, T>(a, v, t));
+                            sums[t] = S::dot_wide(sums[t], top, wide_x::<S, T>(a, v + 4, t));
                         }
                     }
                     let scale = S::scale_i8(even);
                     (even, odd) = (odd, S::i_shr::<8>(even));
                     for t in 0..T {
-                        totals[t] = S::add_scaled_wide(totals[t], sums[t], scale);
+                        sums[t] = S::add_scaled_wide(S::i_zero(), sums[t], scale);
                     }
+                    add_block::<S, T>(&mut totals, &sums, a);
                 }
-                finish::<S, T>(S::f_load_f16(w), a, &totals, acc);
+                finish::<S, T>(S::f_load_f16(w), &totals, acc);
             }
         }
     }

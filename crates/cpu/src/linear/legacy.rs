@@ -220,7 +220,7 @@ impl<B: Block32> Format for Legacy<B> {
             unsafe {
                 let w = w.add(b * B::BYTES * LANES);
                 let codes = codes.wrapping_add(b * 32 * LANES);
-                let a = a.add(b * ActForm::Int32.block_bytes(S::MAGNITUDES) * T);
+                let a = a.add(b * ActForm::Int8.block_bytes(S::MAGNITUDES) * T);
                 let sums = if B::OFFSET == 128 {
                     wide_sums::<S, B, T, EXPANDED>(w, codes, a)
                 } else if B::LONG && S::PAIRS {
@@ -230,13 +230,13 @@ impl<B: Block32> Format for Legacy<B> {
                 };
                 let d = B::scale::<S>(w);
                 for t in 0..T {
-                    let scale = S::f_mul(d, S::f_broadcast(a.add(field::D32 * T + 4 * t)));
+                    let scale = S::f_mul(d, S::f_broadcast(a.add(field::D16 * T + 4 * t)));
                     acc[t] = S::f_fma(S::f_from_i32(sums[t]), scale, acc[t]);
                 }
                 if B::MIN {
                     let m = S::f_load_f16(w.add(2 * LANES));
                     for t in 0..T {
-                        acc[t] = S::f_fma(m, S::f_broadcast(a.add(field::S32 * T + 4 * t)), acc[t]);
+                        acc[t] = S::f_fma(m, S::f_broadcast(a.add(field::S16 * T + 4 * t)), acc[t]);
                     }
                 }
             }
@@ -317,6 +317,16 @@ unsafe fn narrow_sums<S: Simd, B: Block32, const T: usize, const EXPANDED: bool,
     }
 }
 
+/// Four activations of token `t` for a wide product with code vector `at`, one of eight.
+#[inline(always)]
+pub(super) unsafe fn wide_x<S: Simd, const T: usize>(a: *const u8, at: usize, t: usize) -> S::WideX {
+    // SAFETY: the caller passes a block of activations; the fields beyond are read only where they are.
+    unsafe {
+        let x = a.add((at * T + t) * 4);
+        S::wide_x(x, x.wrapping_add(field::ABS * T), x.wrapping_add(field::FLIP * T))
+    }
+}
+
 /// Sums of codes of eight bits.
 #[inline(always)]
 unsafe fn wide_sums<S: Simd, B: Block32, const T: usize, const EXPANDED: bool>(
@@ -336,9 +346,7 @@ unsafe fn wide_sums<S: Simd, B: Block32, const T: usize, const EXPANDED: bool>(
             for i in 0..2 {
                 let (at, codes) = (pair[i].0, S::wide(pair[i].1));
                 for t in 0..T {
-                    let x = a.add((at * T + t) * 4);
-                    let x = S::wide_x(x, x.wrapping_add(field::ABS32 * T), x.wrapping_add(field::FLIP32 * T));
-                    sums[t] = S::dot_wide(sums[t], codes, x);
+                    sums[t] = S::dot_wide(sums[t], codes, wide_x::<S, T>(a, at, t));
                 }
             }
         }
