@@ -47,9 +47,9 @@ impl Case {
 const TABLE: usize = 24;
 
 /// Error of products with activations of 8 bits.
-const QUANTISED: f64 = 5e-4;
+const QUANTISED: f64 = 2e-4;
 /// Error of three products in a row with activations of 8 bits.
-const EXPERTS_QUANTISED: f64 = 2e-3;
+const EXPERTS_QUANTISED: f64 = 5e-4;
 /// Error of f32 arithmetic.
 const FLOAT: f64 = 1e-9;
 /// Error of f32 attention with f16 caches: the interpreter rounds keys and values alike.
