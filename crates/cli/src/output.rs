@@ -40,7 +40,7 @@ pub(crate) fn progress(label: &str, total: u64, unit: Unit) -> ProgressBar {
         Unit::Bytes => "{bytes}/{total_bytes} {bytes_per_sec}",
         Unit::Chunks => "{pos}/{len} chunks",
         Unit::Tests => "{pos}/{len} tests",
-        Unit::Tokens => "{pos}/{len} tokens {per_sec}",
+        Unit::Tokens => "{pos}/{len} tokens",
     };
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(10));
     let style = ProgressStyle::with_template(&format!("{{msg}} {{wide_bar}} {counts} {{eta}}"));
