@@ -58,7 +58,7 @@ class App {
     this.panel.show();
     this.refresh();
     if (phone.matches) this.openSide(false);
-    else $("input").focus();
+    else if (!touch.matches) $("input").focus();
   }
 
   refresh() {
@@ -380,7 +380,7 @@ class App {
     const side = phone.matches ? Boolean(this.sideOver) : prefs.get("side") !== "closed";
     $("sidebar").classList.toggle("closed", !side);
     $("sidebar").inert = !side;
-    $("side-open").hidden = side && !phone.matches;
+    $("side-open").hidden = $("new-top").hidden = side && !phone.matches;
     const panelOver = !$("panel").hidden && narrow.matches;
     const sideOver = side && phone.matches;
     $("scrim").hidden = !panelOver && !sideOver;

@@ -6,13 +6,14 @@ export const $ = (id) => document.getElementById(id);
 /** Makes an element. `on…` are listeners, `true` is an empty attribute, and absent values are left out. */
 export function h(tag, props = {}, ...children) {
   const el = document.createElement(tag);
+  // Before the attributes: with dir="auto" there, a browser looks through all text again for each child.
+  el.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
   for (const [key, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
     if (key.startsWith("on")) el.addEventListener(key.slice(2), value);
     else if (key === "value") el.value = value;
     else el.setAttribute(key, value === true ? "" : value);
   }
-  el.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
   return el;
 }
 

@@ -204,8 +204,8 @@ function element(block, live = false) {
     case "code":
       return codeBlock(block);
     case "heading":
-      // The page has its own first two levels.
-      return h(`h${Math.min(6, block.level + 2)}`, { class: `h${block.level}`, dir: "auto" }, inline(block.text, live));
+      // The page itself has the first level.
+      return h(`h${Math.min(6, block.level + 1)}`, { class: `h${block.level}`, dir: "auto" }, inline(block.text, live));
     case "rule":
       return h("hr");
     case "quote":

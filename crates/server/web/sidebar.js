@@ -51,7 +51,7 @@ export class Sidebar {
     if (!found) $("list").append(h("p", { class: "note" }, words ? `Nothing found for “${words}”.` : "Conversations appear here."));
     if (focused) $("list").querySelector(`[data-id="${focused}"] .item-open`)?.focus();
     const { conv } = this.app;
-    $("title-text").textContent = titleOf(conv);
+    $("title-text").textContent = $("title-shown").textContent = titleOf(conv);
     $("title").disabled = !this.store.conversations.has(conv.id);
     document.title = conv.nodes.size ? `${titleOf(conv)} · wootz` : "wootz";
     $("export").disabled = this.store.conversations.size === 0;
@@ -108,8 +108,9 @@ export class Sidebar {
     box.addEventListener("keydown", (event) => {
       if (event.isComposing) return;
       event.stopPropagation();
-      if (event.key === "Enter") end(true);
-      if (event.key === "Escape") end(false);
+      if (event.key !== "Enter" && event.key !== "Escape") return;
+      event.preventDefault(); // else the key also presses what gets the focus back
+      end(event.key === "Enter");
     });
     box.addEventListener("blur", () => end(true));
     this.renaming = true;

@@ -35,21 +35,21 @@ export class Thread {
   sync() {
     const nodes = path(this.conv);
     $("empty").hidden = nodes.length > 0;
-    const shown = new Set(nodes.map((node) => node.id));
-    let place = this.el.firstElementChild;
-    nodes.forEach((node, i) => {
-      const view = this.view(node);
-      view.sync(i === nodes.length - 1);
-      if (view.el === place) place = place.nextElementSibling;
-      else this.el.insertBefore(view.el, place);
-    });
+    const views = nodes.map((node) => this.view(node));
+    const shown = new Set(views);
     for (const [id, view] of this.views) {
-      if (!shown.has(id)) view.el.remove();
+      if (!shown.has(view)) view.el.remove();
       if (!this.conv.nodes.has(id)) {
         view.close();
         this.views.delete(id);
       }
     }
+    let place = this.el.firstElementChild;
+    views.forEach((view, i) => {
+      view.sync(i === views.length - 1);
+      if (view.el === place) place = place.nextElementSibling;
+      else this.el.insertBefore(view.el, place);
+    });
   }
 
   view(node) {
@@ -120,6 +120,15 @@ class MessageView {
     return iconButton(name, label, () => this.thread.actions[what](this.node));
   }
 
+  /** Whether the foot must be made anew; buttons that stay keep the focus. */
+  footChanged(...facts) {
+    const all = branches(this.thread.conv, this.node.parent);
+    const key = JSON.stringify([all.length, all.indexOf(this.node), ...facts]);
+    const changed = key !== this.footKey;
+    this.footKey = key;
+    return changed;
+  }
+
   copyButton(source) {
     return iconButton("copy", "Copy", (event) => copyFrom(event.currentTarget, source));
   }
@@ -148,7 +157,7 @@ class UserView extends MessageView {
   }
 
   sync() {
-    if (this.form) return;
+    if (this.form || !this.footChanged()) return;
     this.foot.replaceChildren(
       ...[
         this.versions(),
@@ -186,6 +195,7 @@ class UserView extends MessageView {
     this.el.classList.add("editing");
     this.bubble.replaceWith(this.form);
     this.foot.replaceChildren();
+    this.footKey = null;
     fit(this.box);
     this.box.focus();
     this.box.setSelectionRange(this.box.value.length, this.box.value.length);
@@ -211,6 +221,7 @@ class ToolView extends MessageView {
   }
 
   sync() {
+    if (!this.footChanged()) return;
     this.foot.replaceChildren(this.copyButton(() => this.node.content), this.action("trash", "Delete this and what follows", "remove"));
   }
 }
@@ -264,7 +275,7 @@ class AnswerView extends MessageView {
   syncThinking(thinks) {
     const { node } = this;
     if (!this.thinking) {
-      const inner = h("div", { class: "md" });
+      const inner = h("div", { class: "md", tabindex: "0" });
       const summary = h("summary", { onclick: () => (this.chosen = true) }, h("span", {}), icon("chevron"));
       this.thoughts = new MarkdownView(inner);
       this.thinking = h("details", { class: "think" }, summary, inner);
@@ -315,10 +326,12 @@ class AnswerView extends MessageView {
       const now = performance.now();
       if (now - (this.told ?? 0) < 250) return;
       this.told = now;
+      this.footKey = null;
       this.foot.replaceChildren(this.stats());
       this.problem.replaceChildren();
       return;
     }
+    if (!this.footChanged(node.state, node.stats)) return;
     this.told = 0;
     this.problem.replaceChildren(...(node.error ? [this.errorCard()] : []));
     this.foot.replaceChildren(
