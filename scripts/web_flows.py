@@ -215,7 +215,7 @@ def markdown_cases(t):
 @flow(DESKTOP)
 def odd_texts_end(t):
     """Texts that cost a careless parser minutes or the stack."""
-    many = 20_000
+    many = 10_000
     texts = ["[" * many, "*a " * many, "**a" * many, "*a_ " * many, "`" * many, "` `` " * many, ">" * many, "- " * many, "# " * many, "|" * many, "$$" * many, "\\(" * many, "<a" * many, "![[](" * many, "http://" + ")" * many, "~~a" * many, "\n".join("  " * n + "- a" for n in range(300)), "_a*" * many, '"' * many]
     t.page.evaluate(
         """async (texts) => {
@@ -245,6 +245,8 @@ def reasoning_folds(t):
     expect(think).to_have_attribute("open", "")
     expect(think.locator("summary")).to_have_text("Thinking")
     expect(think.locator("em")).to_have_text("thought")
+    expect(think).to_contain_text("The first is better.")
+    t.mock.gate.set()
     t.done()
     same(t.text(), "The answer is one.")
     expect(think).not_to_have_attribute("open", "")
@@ -342,6 +344,13 @@ def branches(t):
     expect(t.last().locator(".versions")).to_have_count(0)
     t.button("Undo").click()
     expect(t.last().locator(".versions")).to_contain_text("2/2")
+    for _ in range(2):
+        t.last().hover()
+        t.button("Delete this and what follows", t.last()).click()
+    same(t.page.locator(".msg").count(), 3)
+    t.button("Answer this", t.page.locator(".msg.user").last).click()
+    t.done()
+    same(t.text(), "Answer 2 to: second")
     second = t.page.locator(".msg.user").nth(1)
     second.hover()
     t.button("Delete this and what follows", second).click()
@@ -402,8 +411,13 @@ def answers_go_on_behind(t):
     t.send("more")
     other.locator(".item-open", has_text="slow one").click()
     expect(other.locator(".msg")).to_have_count(4)
+    user = other.locator(".msg.user").first
+    user.hover()
+    user.get_by_role("button", name="Edit").click()
+    other.locator(".edit textarea").fill("half an edit")
     t.send("still more")
     expect(other.locator(".msg")).to_have_count(6)
+    same(other.locator(".edit textarea").input_value(), "half an edit")
     # Closing a tab in the middle keeps what came.
     t.submit("slow end")
     expect(t.last().locator("> .md")).to_contain_text("word60")
@@ -417,6 +431,7 @@ def exports_and_imports(t):
     t.send("tool use")
     t.side()
     t.page.locator("#sidebar").get_by_role("button", name="New chat").click()
+    t.mock.gate.set()
     t.send("think first")
     t.side()
     with t.page.expect_download() as download:
@@ -591,6 +606,26 @@ def typed_text_survives(t):
     same(t.page.locator("#input").input_value(), "the next question")
 
 
+@flow(DESKTOP)
+def works_where_nothing_is_kept(t):
+    """A browser that refuses both kinds of storage says so, and the page still answers."""
+    t.context.add_init_script(
+        """Object.defineProperty(window, 'indexedDB', { value: undefined });
+        Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no storage', 'SecurityError'); } });"""
+    )
+    t.reload()
+    expect(t.page.locator(".toast")).to_contain_text("does not keep conversations")
+    t.send("hello")
+    same(t.text(), "Answer 1 to: hello")
+    t.page.locator("#theme").click()
+    t.settings()
+    t.page.locator("#p-temperature").fill("0.5")
+    t.page.locator("#key").fill("abc")
+    t.page.locator("#new").click()
+    t.send("again")
+    expect(t.page.locator(".item")).to_have_count(2)
+
+
 # ------------------------------------------------------------ keys, looks, reach
 
 
@@ -707,6 +742,7 @@ def accessible(t):
     t.page.emulate_media(reduced_motion="reduce")
     check("empty")
     t.send("markdown")
+    t.mock.gate.set()
     t.send("think")
     t.page.locator(".think summary").click()
     t.send("tool")
@@ -726,6 +762,7 @@ def accessible(t):
 
 @flow(ALL, screens=True)
 def screenshots(t):
+    t.mock.gate.set()
     t.page.wait_for_timeout(200)
     t.shot("1-empty")
     for text in ("hello, why does iron rust?", "think about two ways to temper a chisel", "tool use for the weather in Pune and Solingen", "refuse"):
@@ -784,9 +821,10 @@ def screenshots(t):
     t.shot("12-edit")
     t.button("Cancel", user).click()
     t.submit("slow words, many of them, until I stop them")
-    t.page.wait_for_timeout(1500)
+    expect(t.last().locator("> .md")).to_contain_text("word40")
     t.shot("13-streaming")
     t.page.locator("#send").click()
+    t.mock.gate.clear()
     t.submit("wait for it")
     t.page.wait_for_timeout(2600)
     t.shot("14-waiting")

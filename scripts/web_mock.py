@@ -2,7 +2,8 @@
 answer is chosen by the first word of the last message.
 
 It knows only what the page uses and checks no request. `requests` keeps the
-bodies that came, `dropped` counts readers that went away.
+bodies that came, `dropped` counts readers that went away, and some answers wait
+for `gate`, so that a flow can look at what is shown midway.
 """
 
 import json
@@ -92,6 +93,7 @@ class Mock(ThreadingHTTPServer):
         self.dropped = 0
         self.key = None
         self.failures = 0
+        self.gate = threading.Event()
 
     def handle_error(self, request, client_address):
         """A reader that goes away is part of the tests."""
@@ -194,8 +196,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def chat_think(self, _body, _text):
         self.start()
-        self.say("The reader asks for a *thought*. I weigh two ways:\n\n- one\n- two\n\nThe first is better.", 0.006, key="reasoning_content")
-        self.say("The answer is **one**.", 0.02)
+        self.say("The reader asks for a *thought*. I weigh two ways:\n\n- one\n- two\n\nThe first is better.", key="reasoning_content")
+        self.server.gate.wait(10)
+        self.say("The answer is **one**.")
         self.end()
 
     def chat_tool(self, _body, _text):
@@ -230,7 +233,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def chat_wait(self, _body, _text):
         self.start()
-        time.sleep(6)
+        self.server.gate.wait(10)
         self.say("It took a while.")
         self.end()
 

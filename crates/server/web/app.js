@@ -21,6 +21,7 @@ class App {
     this.store.onchange = (id) => this.changedElsewhere(id);
     this.conv = newConversation(savedDefaults());
     this.thread = new Thread({
+      answer: (node) => this.answer(this.conv, node),
       regenerate: (node) => this.regenerate(node),
       edit: (node, text) => this.send(text, node.parent),
       remove: (node) => this.removeMessage(node),
@@ -395,7 +396,7 @@ function measure(run) {
   const reported = usage?.completion_tokens ?? timings?.predicted_n;
   const tokens = reported ?? run.parts;
   const span = (run.last ?? 0) - (run.first ?? 0);
-  const stats = { tokens, rate: timings?.predicted_per_second ?? (span > 0 ? ((tokens - 1) / span) * 1000 : 0) };
+  const stats = { tokens, rate: timings?.predicted_per_second ?? (span > 50 ? ((tokens - 1) / span) * 1000 : 0) };
   if (reported === undefined) stats.estimated = 1;
   if (run.first) stats.first = run.first - run.sent;
   const cached = usage?.prompt_tokens_details?.cached_tokens ?? timings?.cache_n;

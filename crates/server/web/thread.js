@@ -53,13 +53,13 @@ export class Thread {
   }
 
   view(node) {
-    let view = this.views.get(node.id);
-    if (view?.node !== node) {
-      view?.close();
-      view?.el.remove();
-      view = new (node.role === "assistant" ? AnswerView : node.role === "tool" ? ToolView : UserView)(node, this);
-      this.views.set(node.id, view);
+    const known = this.views.get(node.id);
+    if (known) {
+      known.node = node; // read anew where another tab wrote it; its element may hold what the reader types
+      return known;
     }
+    const view = new (node.role === "assistant" ? AnswerView : node.role === "tool" ? ToolView : UserView)(node, this);
+    this.views.set(node.id, view);
     return view;
   }
 
@@ -156,11 +156,13 @@ class UserView extends MessageView {
     this.el.append(this.bubble, this.foot);
   }
 
-  sync() {
-    if (this.form || !this.footChanged()) return;
+  sync(isLast = this.isLast) {
+    this.isLast = isLast;
+    if (this.form || !this.footChanged(isLast)) return;
     this.foot.replaceChildren(
       ...[
         this.versions(),
+        isLast && this.action("again", "Answer this", "answer"),
         this.copyButton(() => this.node.content),
         iconButton("edit", "Edit", () => this.edit()),
         this.action("trash", "Delete this and what follows", "remove"),
@@ -171,7 +173,7 @@ class UserView extends MessageView {
   edit() {
     if (this.form) return this.box.focus();
     this.box = h("textarea", { "aria-label": "Edit message", value: this.node.content, rows: 1, dir: "auto" });
-    const send = h("button", { class: "btn main", type: "submit" }, "Send");
+    const send = h("button", { class: "btn primary", type: "submit" }, "Send");
     const cancel = h("button", { class: "btn", type: "button", onclick: () => this.done() }, "Cancel");
     this.form = h("form", { class: "edit" }, this.box, h("div", { class: "row" }, h("span", { class: "note" }, "Starts a new branch; the old one stays."), cancel, send));
     this.form.addEventListener("submit", (event) => {
@@ -232,7 +234,7 @@ class AnswerView extends MessageView {
     this.body = h("div", { class: "md" });
     this.text = new MarkdownView(this.body);
     this.who = h("span", {});
-    this.waiting = h("div", { class: "waiting" }, h("span", { class: "wave" }, icon("logo")), h("span", {}));
+    this.waiting = h("div", { class: "waiting" });
     this.calls = h("div", { class: "calls" });
     this.problem = h("div", {});
     this.el.append(h("div", { class: "who" }, icon("logo"), this.who), this.waiting, this.body, this.calls, this.problem, this.foot);
@@ -258,13 +260,14 @@ class AnswerView extends MessageView {
 
   syncWaiting(waits) {
     this.waiting.hidden = !waits;
+    this.el.classList.toggle("waits", waits);
     if (!waits) {
       clearInterval(this.timer);
       this.timer = null;
     } else if (!this.timer) {
       const tell = () => {
         const past = Date.now() - this.node.created;
-        this.waiting.lastChild.textContent = past < 1500 ? "" : `Reading the prompt · ${count(Math.round(past / 1000))} s`;
+        this.waiting.textContent = past < 1500 ? "" : `Reading the prompt · ${count(Math.round(past / 1000))} s`;
       };
       this.timer = setInterval(tell, 500);
       tell();
@@ -312,7 +315,7 @@ class AnswerView extends MessageView {
   /** Where the reader gives the results of calls, as the page runs no tools itself. */
   resultForm(calls) {
     const boxes = calls.map((call) => h("textarea", { rows: 2, class: "mono", "aria-label": `Result of ${call.name}`, placeholder: `Result of ${call.name}`, spellcheck: "false" }));
-    const form = h("form", { class: "results" }, boxes, h("div", { class: "row" }, h("span", { class: "note" }, "This page runs no tools: give the results yourself."), h("button", { class: "btn main", type: "submit" }, "Send results")));
+    const form = h("form", { class: "results" }, boxes, h("div", { class: "row" }, h("span", { class: "note" }, "This page runs no tools: give the results yourself."), h("button", { class: "btn primary", type: "submit" }, "Send results")));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.thread.actions.results(this.node, boxes.map((box) => box.value));
@@ -338,7 +341,7 @@ class AnswerView extends MessageView {
       ...[
         this.versions(),
         node.content && this.copyButton(() => node.content),
-        this.action("again", "Answer again", "regenerate"),
+        !node.error && this.action("again", "Answer again", "regenerate"),
         this.action("trash", "Delete this and what follows", "remove"),
         this.stats(),
       ].filter(Boolean),
@@ -349,7 +352,7 @@ class AnswerView extends MessageView {
     const { error } = this.node;
     const { actions } = this.thread;
     const buttons = [h("button", { class: "btn", type: "button", onclick: () => actions.regenerate(this.node) }, "Try again")];
-    if (error.status === 401) buttons.unshift(h("button", { class: "btn main", type: "button", onclick: () => actions.askKey() }, "Enter the API key"));
+    if (error.status === 401) buttons.unshift(h("button", { class: "btn primary", type: "button", onclick: () => actions.askKey() }, "Enter the API key"));
     return h("div", { class: "problem" }, icon("alert"), h("div", {}, h("strong", {}, error.title), h("p", { dir: "auto" }, error.message), h("div", { class: "row" }, buttons)));
   }
 
