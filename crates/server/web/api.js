@@ -20,7 +20,11 @@ async function request(path, key, init = {}) {
     response = await fetch(new URL(path, base), { cache: "no-store", credentials: "same-origin", ...init, headers });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("No connection to the server", `Nothing answers at ${base.host}. Is wootz still running there?`, { offline: true });
+    throw new ApiError(
+      "No connection to the server",
+      `Nothing answers at ${base.host}. Is wootz still running there?`,
+      { offline: true },
+    );
   }
   if (!response.ok) throw await refusal(response);
   return response;
@@ -36,7 +40,13 @@ async function refusal(response) {
   } catch {
     error = { message: body.trim().startsWith("<") ? "" : body.trim().slice(0, 2000) };
   }
-  const titles = { 401: "The server wants an API key", 403: "The server refuses this", 404: "Not found", 429: "The server is busy", 503: "The server is not ready" };
+  const titles = {
+    401: "The server wants an API key",
+    403: "The server refuses this",
+    404: "Not found",
+    429: "The server is busy",
+    503: "The server is not ready",
+  };
   const title = titles[status] ?? (status >= 500 ? "The server failed" : "The server refused the request");
   let message = error.message || `It gave no reason (status ${status}).`;
   const wait = Number(response.headers.get("retry-after"));
@@ -66,7 +76,10 @@ export async function* chat(body, key, signal) {
     try {
       part = JSON.parse(data);
     } catch {
-      throw new ApiError("The answer cannot be read", `The server sent an event that is not JSON: ${data.slice(0, 200)}`);
+      throw new ApiError(
+        "The answer cannot be read",
+        `The server sent an event that is not JSON: ${data.slice(0, 200)}`,
+      );
     }
     if (part.error) {
       const message = typeof part.error === "string" ? part.error : part.error.message;
@@ -110,6 +123,8 @@ async function read(reader) {
     return await reader.read();
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("The connection broke", "The server went away before the answer was complete.", { offline: true });
+    throw new ApiError("The connection broke", "The server went away before the answer was complete.", {
+      offline: true,
+    });
   }
 }

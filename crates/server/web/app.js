@@ -68,7 +68,9 @@ class App {
     $("send").classList.toggle("stop", running);
     $("send").setAttribute("aria-label", running ? "Stop" : "Send");
     $("send").title = running ? "Stop (Esc)" : "Send";
-    $("send").querySelector("use").setAttribute("href", running ? "#i-stop" : "#i-send");
+    $("send")
+      .querySelector("use")
+      .setAttribute("href", running ? "#i-stop" : "#i-send");
     $("send").disabled = !running && !$("input").value.trim();
   }
 
@@ -282,7 +284,10 @@ class App {
   banner(error) {
     $("banner").hidden = !error;
     if (!error) return $("banner").replaceChildren();
-    const [label, onclick] = error.status === 401 ? ["Enter the API key", () => this.openPanel(true, $("key"))] : ["Try again", () => this.loadModels()];
+    const [label, onclick] =
+      error.status === 401
+        ? ["Enter the API key", () => this.openPanel(true, $("key"))]
+        : ["Try again", () => this.loadModels()];
     $("banner").replaceChildren(
       h("p", {}, h("strong", {}, error.title ?? "The models cannot be listed"), ` ${error.message}`),
       h("button", { class: "btn", type: "button", onclick }, label),

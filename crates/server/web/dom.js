@@ -31,7 +31,11 @@ export function icon(name) {
 
 /** A button that shows only an icon; its label is for screen readers and the tooltip. */
 export function iconButton(name, label, onclick, extra = {}) {
-  return h("button", { class: "tool", type: "button", "aria-label": label, title: label, onclick, ...extra }, icon(name));
+  return h(
+    "button",
+    { class: "tool", type: "button", "aria-label": label, title: label, onclick, ...extra },
+    icon(name),
+  );
 }
 
 const session = new Map();
@@ -60,7 +64,8 @@ const grouped = new Intl.NumberFormat();
 
 export const count = (n) => grouped.format(n);
 export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
-export const seconds = (ms) => (ms < 9950 ? `${(ms / 1000).toFixed(ms < 995 ? 2 : 1)} s` : `${count(Math.round(ms / 1000))} s`);
+export const seconds = (ms) =>
+  ms < 9950 ? `${(ms / 1000).toFixed(ms < 995 ? 2 : 1)} s` : `${count(Math.round(ms / 1000))} s`;
 export const rate = (n) => (n < 99.95 ? n.toFixed(1) : count(Math.round(n)));
 
 /** An id for a conversation or message; `randomUUID` is missing on plain http beyond this machine. */
@@ -91,7 +96,10 @@ export async function copyText(text) {
 /** Copies what `source` gives and shows on the button whether that worked. */
 export async function copyFrom(button, source) {
   const done = await copyText(source());
-  button.replaceChildren(icon(done ? "check" : "alert"), ...(button.dataset.text ? [done ? "Copied" : "Not allowed"] : []));
+  button.replaceChildren(
+    icon(done ? "check" : "alert"),
+    ...(button.dataset.text ? [done ? "Copied" : "Not allowed"] : []),
+  );
   say(done ? "Copied" : "The browser does not allow copying");
   clearTimeout(button.restore);
   button.restore = setTimeout(() => {
@@ -139,7 +147,12 @@ export function openMenu(anchor, items) {
   };
   menu.replaceChildren(
     ...items.map(([name, label, action, danger]) =>
-      h("button", { type: "button", role: "menuitem", class: danger && "danger", onclick: pick(action) }, icon(name), label),
+      h(
+        "button",
+        { type: "button", role: "menuitem", class: danger && "danger", onclick: pick(action) },
+        icon(name),
+        label,
+      ),
     ),
   );
   const entries = [...menu.children];

@@ -31,11 +31,20 @@ const FAMILIES = [
   ],
   // A quote may begin a lifetime: only a closed one of one character is a string.
   ["rust rs", pattern(SLASHES, String.raw`"(?:[^"\\]|\\.)*"?|'(?:[^'\\\n]|\\[^\n]{1,8})'`)],
-  ["js javascript mjs jsx ts typescript tsx json json5 jsonc", pattern(SLASHES, STRING + "|`(?:[^`\\\\]|\\\\[\\s\\S])*`?")],
+  [
+    "js javascript mjs jsx ts typescript tsx json json5 jsonc",
+    pattern(SLASHES, STRING + "|`(?:[^`\\\\]|\\\\[\\s\\S])*`?"),
+  ],
   ["py python python3", pattern("#[^\\n]*", String.raw`"""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$)|` + STRING)],
-  ["sh bash zsh shell console fish rb ruby toml yaml yml ini conf r perl pl make makefile dockerfile nix elixir julia cmake", pattern("(?<=^|\\s)#[^\\n]*", STRING)],
+  [
+    "sh bash zsh shell console fish rb ruby toml yaml yml ini conf r perl pl make makefile dockerfile nix elixir julia cmake",
+    pattern("(?<=^|\\s)#[^\\n]*", STRING),
+  ],
   ["sql lua haskell hs ada elm", pattern("--[^\\n]*", STRING)],
-  ["html xml svg vue", /(?<comment><!--[\s\S]*?(?:-->|$))|(?<string>"[^"\n]*"|'[^'\n]*')|(?<word><\/?[A-Za-z][\w:-]*|\/?>)/g],
+  [
+    "html xml svg vue",
+    /(?<comment><!--[\s\S]*?(?:-->|$))|(?<string>"[^"\n]*"|'[^'\n]*')|(?<word><\/?[A-Za-z][\w:-]*|\/?>)/g,
+  ],
 ];
 
 const BY_NAME = new Map(FAMILIES.flatMap(([names, found]) => names.split(" ").map((name) => [name, found])));
@@ -57,7 +66,12 @@ export function highlight(code, language) {
       if (word.includes("<") || word.includes(">") || WORDS.has(word)) kind = "k";
       else if (word.endsWith("!") || text[match.index + word.length] === "(") kind = "f";
     }
-    if (string && /json/.test(name) && /^\s*:/.test(text.slice(match.index + string.length, match.index + string.length + 8))) kind = "f";
+    if (
+      string &&
+      /json/.test(name) &&
+      /^\s*:/.test(text.slice(match.index + string.length, match.index + string.length + 8))
+    )
+      kind = "f";
     if (!kind) continue;
     if (match.index > last) parts.push(text.slice(last, match.index));
     parts.push(h("span", { class: `t-${kind}` }, match[0]));

@@ -27,7 +27,8 @@ const blank = (line) => !/\S/.test(line);
 function margin(line, limit = Infinity) {
   let columns = 0;
   let i = 0;
-  for (; columns < limit && (line[i] === " " || line[i] === "\t"); i++) columns += line[i] === "\t" ? 4 - (columns % 4) : 1;
+  for (; columns < limit && (line[i] === " " || line[i] === "\t"); i++)
+    columns += line[i] === "\t" ? 4 - (columns % 4) : 1;
   return { columns, start: i };
 }
 
@@ -89,11 +90,20 @@ function parse(lines, depth = 0) {
       const [, mark, info] = found;
       const body = [];
       while (++i < lines.length && !closesFence(lines[i], mark)) body.push(dedent(lines[i], indent(line)));
-      add(at, { type: "code", language: info.trim().split(/[\s{,:]/)[0], text: body.join("\n"), open: i++ >= lines.length });
+      add(at, {
+        type: "code",
+        language: info.trim().split(/[\s{,:]/)[0],
+        text: body.join("\n"),
+        open: i++ >= lines.length,
+      });
     } else if ((found = HEADING.exec(line))) {
       const text = (found[2] ?? "").trimEnd();
       const bare = text.replace(/#+$/, "");
-      add(at, { type: "heading", level: found[1].length, text: bare === "" || /[ \t]$/.test(bare) ? bare.trim() : text });
+      add(at, {
+        type: "heading",
+        level: found[1].length,
+        text: bare === "" || /[ \t]$/.test(bare) ? bare.trim() : text,
+      });
       i++;
     } else if (RULE.test(line)) {
       add(at, { type: "rule" });
@@ -110,7 +120,9 @@ function parse(lines, depth = 0) {
       i = next;
     } else if (tableAt(lines, i)) {
       const head = cells(line);
-      const align = cells(lines[i + 1]).map((cell) => (cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : "left"));
+      const align = cells(lines[i + 1]).map((cell) =>
+        cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : "left",
+      );
       const rows = [];
       for (i += 2; i < lines.length && !blank(lines[i]) && lines[i].includes("|"); i++) rows.push(cells(lines[i]));
       add(at, { type: "table", head, align, rows });
@@ -218,9 +230,17 @@ function element(block, live = false) {
       );
     case "table": {
       const row = (tag, texts) =>
-        h("tr", {}, block.align.map((align, i) => h(tag, { class: align, dir: "auto" }, inline(texts[i] ?? "", live))));
+        h(
+          "tr",
+          {},
+          block.align.map((align, i) => h(tag, { class: align, dir: "auto" }, inline(texts[i] ?? "", live))),
+        );
       const body = block.rows.map((texts) => row("td", texts));
-      return h("div", { class: "table", tabindex: "0" }, h("table", {}, h("thead", {}, row("th", block.head)), h("tbody", {}, body)));
+      return h(
+        "div",
+        { class: "table", tabindex: "0" },
+        h("table", {}, h("thead", {}, row("th", block.head)), h("tbody", {}, body)),
+      );
     }
     default:
       return h("p", { dir: "auto" }, inline(block.text, live));
@@ -233,7 +253,12 @@ function listItem(item, loose, live) {
     block.type === "text" && !loose ? inline(block.text, live && i === last) : element(block, live && i === last),
   );
   if (!item.task) return h("li", {}, parts);
-  return h("li", { class: "task" }, h("input", { type: "checkbox", disabled: true, checked: item.done, "aria-label": "Task" }), parts);
+  return h(
+    "li",
+    { class: "task" },
+    h("input", { type: "checkbox", disabled: true, checked: item.done, "aria-label": "Task" }),
+    parts,
+  );
 }
 
 const elements = (blocks, live) => blocks.map((block, i) => element(block, live && i === blocks.length - 1));
@@ -300,13 +325,22 @@ function inline(text, live, depth = 0) {
         plain += text[i + 1];
         i += 2;
       }
-    } else if ((c === "[" || (c === "!" && text[i + 1] === "[")) && depth < 3 && (found = bracket(text, i + (c === "!")))) {
+    } else if (
+      (c === "[" || (c === "!" && text[i + 1] === "[")) &&
+      depth < 3 &&
+      (found = bracket(text, i + (c === "!")))
+    ) {
       push(link(found.address, inline(found.label, false, depth + 1)), found.end - i);
     } else if (c === "<" && (found = matchAt(BREAK, text, i))) {
       push(h("br"), found[0].length);
     } else if (c === "<" && (found = matchAt(ANGLE, text, i))) {
       push(link(found[1], found[1].replace(/^mailto:/i, "")), found[0].length);
-    } else if ((c === "h" || c === "H") && !WORD.test(text[i - 1] ?? "") && depth === 0 && (found = matchAt(BARE, text, i))) {
+    } else if (
+      (c === "h" || c === "H") &&
+      !WORD.test(text[i - 1] ?? "") &&
+      depth === 0 &&
+      (found = matchAt(BARE, text, i))
+    ) {
       const address = trimAddress(found[0]);
       push(link(address, address), address.length);
     } else if (c === "&" && (found = matchAt(ENTITY, text, i)) && Object.hasOwn(ENTITIES, found[1])) {
@@ -328,7 +362,7 @@ function inline(text, live, depth = 0) {
 }
 
 function closingTicks(text, from, length) {
-  for (let i = text.indexOf("`", from); i >= 0; ) {
+  for (let i = text.indexOf("`", from); i >= 0;) {
     let end = i;
     while (text[end] === "`") end++;
     if (end - i === length) return i;
@@ -398,7 +432,9 @@ function emphasis(root, openers, run, before, after) {
   if (mark === "~" && left !== 2) opens = closes = false;
   while (closes && left) {
     const k = openers.findLastIndex(
-      (o) => o.mark === mark && (!(o.closes || opens) || (o.total + run.length) % 3 !== 0 || (o.total % 3 === 0 && run.length % 3 === 0)),
+      (o) =>
+        o.mark === mark &&
+        (!(o.closes || opens) || (o.total + run.length) % 3 !== 0 || (o.total % 3 === 0 && run.length % 3 === 0)),
     );
     if (k < 0) break;
     const opener = openers[k];
@@ -474,7 +510,13 @@ export class MarkdownView {
   place(old, next) {
     if (old && old.source === next.source && old.live === next.live) return old.node;
     const { block } = next;
-    if (old?.block.type === "code" && old.block.open && block.type === "code" && block.open && old.block.language === block.language) {
+    if (
+      old?.block.type === "code" &&
+      old.block.open &&
+      block.type === "code" &&
+      block.open &&
+      old.block.language === block.language
+    ) {
       const node = old.node.querySelector("code").firstChild;
       if (node && block.text.startsWith(old.block.text)) {
         node.appendData(block.text.slice(old.block.text.length));

@@ -4,13 +4,64 @@ import { $, fit, h, iconButton, prefs, toast } from "./dom.js";
 
 // `rest` is where the slider stands while the server chooses.
 const SAMPLERS = [
-  { key: "temperature", label: "Temperature", min: 0, top: 2, step: 0.05, rest: 0.8, note: "Higher is more varied; 0 always takes the likeliest token." },
-  { key: "top_p", label: "Top p", min: 0, max: 1, top: 1, step: 0.01, rest: 0.95, note: "Keeps the likeliest tokens that make up this share." },
-  { key: "top_k", label: "Top k", min: 0, top: 200, step: 1, rest: 40, whole: true, note: "Keeps this many of the likeliest tokens; 0 keeps all." },
-  { key: "min_p", label: "Min p", min: 0, max: 1, top: 1, step: 0.01, rest: 0.05, note: "Drops what is less likely than this share of the likeliest." },
-  { key: "repeat_penalty", label: "Repeat penalty", min: 0.01, low: 0.8, top: 1.6, step: 0.01, rest: 1, note: "Above 1 makes repetition less likely." },
+  {
+    key: "temperature",
+    label: "Temperature",
+    min: 0,
+    top: 2,
+    step: 0.05,
+    rest: 0.8,
+    note: "Higher is more varied; 0 always takes the likeliest token.",
+  },
+  {
+    key: "top_p",
+    label: "Top p",
+    min: 0,
+    max: 1,
+    top: 1,
+    step: 0.01,
+    rest: 0.95,
+    note: "Keeps the likeliest tokens that make up this share.",
+  },
+  {
+    key: "top_k",
+    label: "Top k",
+    min: 0,
+    top: 200,
+    step: 1,
+    rest: 40,
+    whole: true,
+    note: "Keeps this many of the likeliest tokens; 0 keeps all.",
+  },
+  {
+    key: "min_p",
+    label: "Min p",
+    min: 0,
+    max: 1,
+    top: 1,
+    step: 0.01,
+    rest: 0.05,
+    note: "Drops what is less likely than this share of the likeliest.",
+  },
+  {
+    key: "repeat_penalty",
+    label: "Repeat penalty",
+    min: 0.01,
+    low: 0.8,
+    top: 1.6,
+    step: 0.01,
+    rest: 1,
+    note: "Above 1 makes repetition less likely.",
+  },
   { key: "max_tokens", label: "Most tokens", min: 1, step: 1, whole: true, note: "The answer ends after this many." },
-  { key: "seed", label: "Seed", min: 0, step: 1, whole: true, note: "The same seed and settings give the same answer." },
+  {
+    key: "seed",
+    label: "Seed",
+    min: 0,
+    step: 1,
+    whole: true,
+    note: "The same seed and settings give the same answer.",
+  },
 ];
 
 const RESERVED = ["messages", "stream", "stream_options", "model"];
@@ -52,8 +103,26 @@ export class Panel {
   }
 
   row(spec) {
-    const number = h("input", { type: "number", inputmode: spec.whole ? "numeric" : "decimal", id: `p-${spec.key}`, min: spec.min, max: spec.max, step: spec.whole ? 1 : "any", placeholder: "server", "aria-describedby": `p-${spec.key}-note` });
-    const slider = spec.top && h("input", { type: "range", min: spec.low ?? spec.min, max: spec.top, step: spec.step, "aria-label": spec.label, tabindex: "-1" });
+    const number = h("input", {
+      type: "number",
+      inputmode: spec.whole ? "numeric" : "decimal",
+      id: `p-${spec.key}`,
+      min: spec.min,
+      max: spec.max,
+      step: spec.whole ? 1 : "any",
+      placeholder: "server",
+      "aria-describedby": `p-${spec.key}-note`,
+    });
+    const slider =
+      spec.top &&
+      h("input", {
+        type: "range",
+        min: spec.low ?? spec.min,
+        max: spec.top,
+        step: spec.step,
+        "aria-label": spec.label,
+        tabindex: "-1",
+      });
     const reset = iconButton("close", `Leave ${spec.label.toLowerCase()} to the server`, () => {
       this.set(spec.key, undefined);
       this.show();
@@ -108,7 +177,8 @@ export class Panel {
     try {
       extra = text ? JSON.parse(text) : undefined;
       const reserved = RESERVED.find((key) => extra && Object.hasOwn(extra, key));
-      if (text && (typeof extra !== "object" || extra === null || Array.isArray(extra))) wrong = "This must be a JSON object.";
+      if (text && (typeof extra !== "object" || extra === null || Array.isArray(extra)))
+        wrong = "This must be a JSON object.";
       else if (reserved) wrong = `The page sets ${reserved} itself.`;
     } catch (error) {
       wrong = `Not valid JSON: ${error.message}`;
@@ -137,7 +207,9 @@ export class Panel {
     const { system, params } = this.app.conv;
     $("system").value = system;
     fit($("system"));
-    SAMPLERS.forEach((spec, i) => this.rows[i].fill(typeof params[spec.key] === "number" ? params[spec.key] : undefined));
+    SAMPLERS.forEach((spec, i) =>
+      this.rows[i].fill(typeof params[spec.key] === "number" ? params[spec.key] : undefined),
+    );
     $("stop").value = (params.stop ?? []).map(escapeStop).join("\n");
     $("extra").value = params.extra ? JSON.stringify(params.extra, null, 1) : "";
     $("extra-error").hidden = true;
@@ -176,7 +248,9 @@ function wrongNumber(spec, input) {
   const value = Number(input.value);
   if (spec.whole && !Number.isSafeInteger(value)) return "This must be a whole number.";
   if (value < spec.min || value > spec.max) {
-    return spec.max === undefined ? `This must be ${spec.min} or more.` : `This must be from ${spec.min} to ${spec.max}.`;
+    return spec.max === undefined
+      ? `This must be ${spec.min} or more.`
+      : `This must be from ${spec.min} to ${spec.max}.`;
   }
   return undefined;
 }

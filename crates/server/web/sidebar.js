@@ -1,6 +1,6 @@
 // The list of conversations: search, rename, delete, export and import.
 
-import { $, count, download, h, icon, iconButton, openMenu, plural, toast } from "./dom.js";
+import { $, count, download, h, iconButton, openMenu, plural, toast } from "./dom.js";
 import { find, fromJson, titleOf, toJson, toMarkdown } from "./store.js";
 
 const DAY = 86_400_000;
@@ -46,9 +46,14 @@ export class Sidebar {
       groups.get(name).push(this.item(conv, words, hit));
     }
     $("list").replaceChildren(
-      ...[...groups].map(([name, items]) => h("section", { "aria-label": name }, h("h2", {}, name), h("ul", {}, items))),
+      ...[...groups].map(([name, items]) =>
+        h("section", { "aria-label": name }, h("h2", {}, name), h("ul", {}, items)),
+      ),
     );
-    if (!found) $("list").append(h("p", { class: "note" }, words ? `Nothing found for “${words}”.` : "Conversations appear here."));
+    if (!found)
+      $("list").append(
+        h("p", { class: "note" }, words ? `Nothing found for “${words}”.` : "Conversations appear here."),
+      );
     if (focused) $("list").querySelector(`[data-id="${focused}"] .item-open`)?.focus();
     const { conv } = this.app;
     $("title-text").textContent = $("title-shown").textContent = titleOf(conv);
@@ -62,12 +67,20 @@ export class Sidebar {
     const current = conv.id === this.app.conv.id;
     const open = h(
       "button",
-      { class: "item-open", type: "button", "aria-current": current && "true", title: titleOf(conv), onclick: () => this.app.open(conv.id) },
+      {
+        class: "item-open",
+        type: "button",
+        "aria-current": current && "true",
+        title: titleOf(conv),
+        onclick: () => this.app.open(conv.id),
+      },
       h("span", { class: "item-title" }, marked(titleOf(conv), words)),
       hit && h("span", { class: "item-hit" }, marked(hit, words)),
     );
     if (this.app.running(conv.id)) open.append(h("span", { class: "pulse", role: "img", "aria-label": "Answering" }));
-    const more = iconButton("more", `More for ${titleOf(conv)}`, () => this.menu(conv, more), { "aria-haspopup": "menu" });
+    const more = iconButton("more", `More for ${titleOf(conv)}`, () => this.menu(conv, more), {
+      "aria-haspopup": "menu",
+    });
     return h("li", { class: current ? "item current" : "item", "data-id": conv.id }, open, more);
   }
 
@@ -93,7 +106,13 @@ export class Sidebar {
     const inList = $("list").querySelector(`[data-id="${conv.id}"] .item-open`);
     // The list may be hidden or not hold it: then the title in the header takes the name.
     const place = inList?.checkVisibility() ? inList : $("title");
-    const box = h("input", { class: "rename", type: "text", value: titleOf(conv), "aria-label": "Name of the conversation", maxlength: 200 });
+    const box = h("input", {
+      class: "rename",
+      type: "text",
+      value: titleOf(conv),
+      "aria-label": "Name of the conversation",
+      maxlength: 200,
+    });
     const end = (keep) => {
       if (!this.renaming) return;
       this.renaming = false;
@@ -149,7 +168,12 @@ export class Sidebar {
 
   wipe() {
     const all = this.store.list();
-    if (!confirm(`Delete ${all.length === 1 ? "the conversation" : `all ${count(all.length)} conversations`} from this browser? This cannot be undone.`)) return;
+    if (
+      !confirm(
+        `Delete ${all.length === 1 ? "the conversation" : `all ${count(all.length)} conversations`} from this browser? This cannot be undone.`,
+      )
+    )
+      return;
     this.app.removeAll(all);
   }
 }
@@ -170,4 +194,9 @@ function marked(text, words) {
   return [text.slice(0, at), h("mark", {}, text.slice(at, at + words.length)), text.slice(at + words.length)];
 }
 
-const fileName = (title) => title.replace(/[^\p{L}\p{N} ._-]+/gu, "").trim().replace(/\s+/g, "-").slice(0, 60) || "conversation";
+const fileName = (title) =>
+  title
+    .replace(/[^\p{L}\p{N} ._-]+/gu, "")
+    .trim()
+    .replace(/\s+/g, "-")
+    .slice(0, 60) || "conversation";

@@ -10,7 +10,18 @@ const FORMAT = "wootz-conversations";
 
 export function newConversation(defaults = {}) {
   const now = Date.now();
-  return { id: newId(), title: "", created: now, updated: now, system: "", params: {}, model: "", next: null, nodes: new Map(), ...defaults };
+  return {
+    id: newId(),
+    title: "",
+    created: now,
+    updated: now,
+    system: "",
+    params: {},
+    model: "",
+    next: null,
+    nodes: new Map(),
+    ...defaults,
+  };
 }
 
 // ---------------------------------------------------------------- the tree
@@ -31,7 +42,16 @@ const holder = (conv, parent) => conv.nodes.get(parent) ?? conv;
 
 /** Adds a message after `parent` (null for the start) and shows it. */
 export function addNode(conv, parent, fields) {
-  const node = { id: newId(), parent, next: null, role: "user", content: "", created: Date.now(), state: "done", ...fields };
+  const node = {
+    id: newId(),
+    parent,
+    next: null,
+    role: "user",
+    content: "",
+    created: Date.now(),
+    state: "done",
+    ...fields,
+  };
   conv.nodes.set(node.id, node);
   holder(conv, parent).next = node.id;
   conv.updated = node.created;
@@ -55,7 +75,10 @@ export function removeNode(conv, node) {
 /** The title: given by the user, or the beginning of the first message. */
 export function titleOf(conv) {
   if (conv.title) return conv.title;
-  const first = path(conv).find((node) => node.role === "user")?.content.trim() ?? "";
+  const first =
+    path(conv)
+      .find((node) => node.role === "user")
+      ?.content.trim() ?? "";
   const line = first.split("\n", 1)[0].replace(/\s+/g, " ");
   return line.length > 70 ? `${line.slice(0, 68).trimEnd()}…` : line || "New chat";
 }
@@ -125,7 +148,11 @@ export function toMarkdown(conv) {
   return `${parts.join("\n\n")}\n`;
 }
 
-const quote = (text) => text.split("\n").map((line) => `> ${line}`.trimEnd()).join("\n");
+const quote = (text) =>
+  text
+    .split("\n")
+    .map((line) => `> ${line}`.trimEnd())
+    .join("\n");
 
 function fence(text, language) {
   const longest = Math.max(2, ...Array.from(text.matchAll(/`+/g), (ticks) => ticks[0].length));
@@ -146,7 +173,8 @@ export function fromJson(source) {
     throw new Error("it is not JSON");
   }
   if (isObject(data) && data.format === FORMAT) {
-    if (data.version !== 1) throw new Error(`it has version ${JSON.stringify(data.version)}, and this page reads version 1`);
+    if (data.version !== 1)
+      throw new Error(`it has version ${JSON.stringify(data.version)}, and this page reads version 1`);
     if (!Array.isArray(data.conversations)) throw new Error("it has no list of conversations");
     return data.conversations.filter(isObject).map(readConversation);
   }
@@ -167,18 +195,30 @@ function readConversation(data) {
     params: readParams(data.params),
   });
   if (/^[0-9a-f]{24}$/.test(data.id)) conv.id = data.id;
-  const entries = Array.isArray(data.nodes) ? data.nodes.filter((node) => isObject(node) && typeof node.id === "string") : [];
+  const entries = Array.isArray(data.nodes)
+    ? data.nodes.filter((node) => isObject(node) && typeof node.id === "string")
+    : [];
   const ids = new Set(entries.map((node) => node.id));
   const known = (id) => (ids.has(id) ? id : null);
   conv.next = known(data.next);
   for (const entry of entries) {
     if (!ROLES.includes(entry.role)) throw new Error(`a message has the role ${JSON.stringify(entry.role)}`);
-    const node = { id: entry.id, parent: known(entry.parent), next: known(entry.next), role: entry.role, content: text(entry.content), created: time(entry.created), state: "done" };
+    const node = {
+      id: entry.id,
+      parent: known(entry.parent),
+      next: known(entry.next),
+      role: entry.role,
+      content: text(entry.content),
+      created: time(entry.created),
+      state: "done",
+    };
     if (["stopped", "error"].includes(entry.state)) node.state = entry.state;
-    for (const key of ["reasoning", "model", "finish", "callId"]) if (typeof entry[key] === "string") node[key] = entry[key];
+    for (const key of ["reasoning", "model", "finish", "callId"])
+      if (typeof entry[key] === "string") node[key] = entry[key];
     if (Number.isFinite(entry.thinkMs)) node.thinkMs = entry.thinkMs;
     if (Array.isArray(entry.calls)) node.calls = entry.calls.filter(isObject).map(readCall);
-    if (isObject(entry.stats)) node.stats = Object.fromEntries(Object.entries(entry.stats).filter(([, value]) => Number.isFinite(value)));
+    if (isObject(entry.stats))
+      node.stats = Object.fromEntries(Object.entries(entry.stats).filter(([, value]) => Number.isFinite(value)));
     if (isObject(entry.error)) node.error = { title: text(entry.error.title), message: text(entry.error.message) };
     conv.nodes.set(node.id, node);
   }
@@ -218,7 +258,9 @@ function readMessages(messages) {
   const conv = newConversation();
   let last = null;
   for (const message of messages) {
-    const content = Array.isArray(message.content) ? message.content.map((part) => text(part?.text)).join("") : text(message.content);
+    const content = Array.isArray(message.content)
+      ? message.content.map((part) => text(part?.text)).join("")
+      : text(message.content);
     if (message.role === "system" || message.role === "developer") {
       conv.system = content;
       continue;
@@ -226,7 +268,8 @@ function readMessages(messages) {
     if (!ROLES.includes(message.role)) throw new Error(`a message has the role ${JSON.stringify(message.role)}`);
     const fields = { role: message.role, content };
     if (text(message.reasoning_content)) fields.reasoning = message.reasoning_content;
-    if (Array.isArray(message.tool_calls)) fields.calls = message.tool_calls.map((call) => readCall({ id: call?.id, ...call?.function }));
+    if (Array.isArray(message.tool_calls))
+      fields.calls = message.tool_calls.map((call) => readCall({ id: call?.id, ...call?.function }));
     if (message.role === "tool") fields.callId = text(message.tool_call_id);
     last = addNode(conv, last, fields).id;
   }
@@ -280,7 +323,11 @@ export class Store {
 
   /** Keeps a conversation that changes many times a second: every second. */
   later(conv) {
-    if (!this.pending.has(conv.id)) this.pending.set(conv.id, setTimeout(() => this.write(conv), 1000));
+    if (!this.pending.has(conv.id))
+      this.pending.set(
+        conv.id,
+        setTimeout(() => this.write(conv), 1000),
+      );
   }
 
   async write(conv) {

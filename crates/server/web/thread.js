@@ -175,7 +175,12 @@ class UserView extends MessageView {
     this.box = h("textarea", { "aria-label": "Edit message", value: this.node.content, rows: 1, dir: "auto" });
     const send = h("button", { class: "btn primary", type: "submit" }, "Send");
     const cancel = h("button", { class: "btn", type: "button", onclick: () => this.done() }, "Cancel");
-    this.form = h("form", { class: "edit" }, this.box, h("div", { class: "row" }, h("span", { class: "note" }, "Starts a new branch; the old one stays."), cancel, send));
+    this.form = h(
+      "form",
+      { class: "edit" },
+      this.box,
+      h("div", { class: "row" }, h("span", { class: "note" }, "Starts a new branch; the old one stays."), cancel, send),
+    );
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       const text = this.box.value;
@@ -215,16 +220,26 @@ class UserView extends MessageView {
 class ToolView extends MessageView {
   constructor(node, thread) {
     super(node, thread, "tool-result", "Tool result");
-    const name = upTo(thread.conv, node).flatMap((one) => one.calls ?? []).findLast((call) => call.id === node.callId)?.name;
+    const name = upTo(thread.conv, node)
+      .flatMap((one) => one.calls ?? [])
+      .findLast((call) => call.id === node.callId)?.name;
     this.el.append(
-      h("details", { class: "call" }, h("summary", {}, icon("tool"), h("span", {}, "Result of "), h("code", {}, name ?? "tool")), h("pre", { tabindex: "0" }, node.content || "(empty)")),
+      h(
+        "details",
+        { class: "call" },
+        h("summary", {}, icon("tool"), h("span", {}, "Result of "), h("code", {}, name ?? "tool")),
+        h("pre", { tabindex: "0" }, node.content || "(empty)"),
+      ),
       this.foot,
     );
   }
 
   sync() {
     if (!this.footChanged()) return;
-    this.foot.replaceChildren(this.copyButton(() => this.node.content), this.action("trash", "Delete this and what follows", "remove"));
+    this.foot.replaceChildren(
+      this.copyButton(() => this.node.content),
+      this.action("trash", "Delete this and what follows", "remove"),
+    );
   }
 }
 
@@ -237,7 +252,14 @@ class AnswerView extends MessageView {
     this.waiting = h("div", { class: "waiting" });
     this.calls = h("div", { class: "calls" });
     this.problem = h("div", {});
-    this.el.append(h("div", { class: "who" }, icon("logo"), this.who), this.waiting, this.body, this.calls, this.problem, this.foot);
+    this.el.append(
+      h("div", { class: "who" }, icon("logo"), this.who),
+      this.waiting,
+      this.body,
+      this.calls,
+      this.problem,
+      this.foot,
+    );
   }
 
   close() {
@@ -286,7 +308,11 @@ class AnswerView extends MessageView {
     }
     this.thinking.classList.toggle("live", thinks);
     if (!this.chosen) this.thinking.open = thinks;
-    this.thinking.firstChild.firstChild.textContent = thinks ? "Thinking" : node.thinkMs ? `Thought for ${seconds(node.thinkMs)}` : "Reasoning";
+    this.thinking.firstChild.firstChild.textContent = thinks
+      ? "Thinking"
+      : node.thinkMs
+        ? `Thought for ${seconds(node.thinkMs)}`
+        : "Reasoning";
     this.thoughts.update(node.reasoning, thinks);
     const inner = this.thinking.lastChild;
     if (thinks) inner.scrollTop = inner.scrollHeight;
@@ -298,7 +324,12 @@ class AnswerView extends MessageView {
     calls.forEach((call, i) => {
       let el = this.calls.children[i];
       if (!el?.matches(".call")) {
-        el = h("div", { class: "call" }, h("div", { class: "call-head" }, icon("tool"), h("span", {}, "Calls "), h("code", {})), h("pre", { tabindex: "0" }));
+        el = h(
+          "div",
+          { class: "call" },
+          h("div", { class: "call-head" }, icon("tool"), h("span", {}, "Calls "), h("code", {})),
+          h("pre", { tabindex: "0" }),
+        );
         this.calls.insertBefore(el, this.answers ?? null);
       }
       el.querySelector("code").textContent = call.name;
@@ -314,11 +345,32 @@ class AnswerView extends MessageView {
 
   /** Where the reader gives the results of calls, as the page runs no tools itself. */
   resultForm(calls) {
-    const boxes = calls.map((call) => h("textarea", { rows: 2, class: "mono", "aria-label": `Result of ${call.name}`, placeholder: `Result of ${call.name}`, spellcheck: "false" }));
-    const form = h("form", { class: "results" }, boxes, h("div", { class: "row" }, h("span", { class: "note" }, "This page runs no tools: give the results yourself."), h("button", { class: "btn primary", type: "submit" }, "Send results")));
+    const boxes = calls.map((call) =>
+      h("textarea", {
+        rows: 2,
+        class: "mono",
+        "aria-label": `Result of ${call.name}`,
+        placeholder: `Result of ${call.name}`,
+        spellcheck: "false",
+      }),
+    );
+    const form = h(
+      "form",
+      { class: "results" },
+      boxes,
+      h(
+        "div",
+        { class: "row" },
+        h("span", { class: "note" }, "This page runs no tools: give the results yourself."),
+        h("button", { class: "btn primary", type: "submit" }, "Send results"),
+      ),
+    );
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.thread.actions.results(this.node, boxes.map((box) => box.value));
+      this.thread.actions.results(
+        this.node,
+        boxes.map((box) => box.value),
+      );
     });
     return form;
   }
@@ -351,9 +403,25 @@ class AnswerView extends MessageView {
   errorCard() {
     const { error } = this.node;
     const { actions } = this.thread;
-    const buttons = [h("button", { class: "btn", type: "button", onclick: () => actions.regenerate(this.node) }, "Try again")];
-    if (error.status === 401) buttons.unshift(h("button", { class: "btn primary", type: "button", onclick: () => actions.askKey() }, "Enter the API key"));
-    return h("div", { class: "problem" }, icon("alert"), h("div", {}, h("strong", {}, error.title), h("p", { dir: "auto" }, error.message), h("div", { class: "row" }, buttons)));
+    const buttons = [
+      h("button", { class: "btn", type: "button", onclick: () => actions.regenerate(this.node) }, "Try again"),
+    ];
+    if (error.status === 401)
+      buttons.unshift(
+        h("button", { class: "btn primary", type: "button", onclick: () => actions.askKey() }, "Enter the API key"),
+      );
+    return h(
+      "div",
+      { class: "problem" },
+      icon("alert"),
+      h(
+        "div",
+        {},
+        h("strong", {}, error.title),
+        h("p", { dir: "auto" }, error.message),
+        h("div", { class: "row" }, buttons),
+      ),
+    );
   }
 
   stats() {
@@ -365,8 +433,15 @@ class AnswerView extends MessageView {
     if (stats?.tokens) parts.push(`${stats.estimated ? "about " : ""}${plural(stats.tokens, "token")}`);
     if (stats?.rate) parts.push(`${rate(stats.rate)} tokens/s`);
     if (stats?.first) parts.push(`first after ${seconds(stats.first)}`);
-    if (stats?.prompt) parts.push(`prompt ${count(stats.prompt)}${stats.cached ? `, ${count(stats.cached)} cached` : ""}${stats.promptRate ? ` at ${rate(stats.promptRate)}/s` : ""}`);
-    return h("span", { class: "stats" }, parts.flatMap((part) => [h("span", {}, part)]));
+    if (stats?.prompt)
+      parts.push(
+        `prompt ${count(stats.prompt)}${stats.cached ? `, ${count(stats.cached)} cached` : ""}${stats.promptRate ? ` at ${rate(stats.promptRate)}/s` : ""}`,
+      );
+    return h(
+      "span",
+      { class: "stats" },
+      parts.flatMap((part) => [h("span", {}, part)]),
+    );
   }
 }
 

@@ -12,7 +12,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-WEB = Path(__file__).resolve().parent.parent / "crates" / "server" / "web"
+WEB = Path(__file__).resolve().parent.parent.parent / "crates" / "server" / "web"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 MARKDOWN = """# Tempering steel
@@ -109,7 +109,10 @@ class Handler(BaseHTTPRequestHandler):
         path = self.path.split("?")[0]
         if path == "/v1/models":
             if self.allowed():
-                models = [{"id": name, "object": "model"} for name in ("smollm2-135m-instruct", "qwen3-4b-thinking-2507-q4_k_m")]
+                models = [
+                    {"id": name, "object": "model"}
+                    for name in ("smollm2-135m-instruct", "qwen3-4b-thinking-2507-q4_k_m")
+                ]
                 self.reply(200, {"object": "list", "data": models})
             return
         name = "index.html" if path == "/" else path.removeprefix("/")
@@ -136,13 +139,20 @@ class Handler(BaseHTTPRequestHandler):
     def allowed(self):
         if self.server.key in (None, self.headers.get("Authorization", "").removeprefix("Bearer ")):
             return True
-        self.reply(401, {"error": {"message": "This server needs an API key.", "type": "authentication_error"}})
+        self.reply(
+            401, {"error": {"message": "This server needs an API key.", "type": "authentication_error"}}
+        )
         return False
 
     def reply(self, status, body, kind="application/json", **headers):
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
-        for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), "Cache-Control": "no-store", **headers}.items():
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(data)),
+            "Cache-Control": "no-store",
+            **headers,
+        }.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(data)
@@ -162,11 +172,20 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def delta(self, finish=None, **delta):
-        self.event({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]})
+        self.event(
+            {
+                "object": "chat.completion.chunk",
+                "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+            }
+        )
 
     def end(self, finish="stop", tokens=42, **extra):
         self.delta(finish)
-        usage = {"prompt_tokens": 1200, "completion_tokens": tokens, "prompt_tokens_details": {"cached_tokens": 1024}}
+        usage = {
+            "prompt_tokens": 1200,
+            "completion_tokens": tokens,
+            "prompt_tokens_details": {"cached_tokens": 1024},
+        }
         self.event({"choices": [], "usage": usage, **extra})
         self.event("[DONE]")
 
@@ -182,7 +201,15 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(b": a comment\r\n\r\n")
         turns = sum(message["role"] == "user" for message in body["messages"])
         self.say(f"Answer {turns} to: {text}")
-        self.end(timings={"predicted_n": 42, "predicted_per_second": 48.25, "prompt_n": 176, "cache_n": 1024, "prompt_per_second": 2150.0})
+        self.end(
+            timings={
+                "predicted_n": 42,
+                "predicted_per_second": 48.25,
+                "prompt_n": 176,
+                "cache_n": 1024,
+                "prompt_per_second": 2150.0,
+            }
+        )
 
     def chat_markdown(self, _body, _text):
         self.start()
@@ -196,7 +223,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def chat_think(self, _body, _text):
         self.start()
-        self.say("The reader asks for a *thought*. I weigh two ways:\n\n- one\n- two\n\nThe first is better.", key="reasoning_content")
+        self.say(
+            "The reader asks for a *thought*. I weigh two ways:\n\n- one\n- two\n\nThe first is better.",
+            key="reasoning_content",
+        )
         self.server.gate.wait(10)
         self.say("The answer is **one**.")
         self.end()
@@ -204,7 +234,12 @@ class Handler(BaseHTTPRequestHandler):
     def chat_tool(self, _body, _text):
         self.start()
         for index, city in enumerate(("Pune", "Solingen")):
-            head = {"index": index, "id": f"call_{city}", "type": "function", "function": {"name": "get_weather", "arguments": ""}}
+            head = {
+                "index": index,
+                "id": f"call_{city}",
+                "type": "function",
+                "function": {"name": "get_weather", "arguments": ""},
+            }
             self.delta(tool_calls=[head])
             arguments = json.dumps({"city": city, "unit": "celsius"})
             for i in range(0, len(arguments), 5):
@@ -238,7 +273,16 @@ class Handler(BaseHTTPRequestHandler):
         self.end()
 
     def chat_refuse(self, _body, _text):
-        self.reply(400, {"error": {"message": "temperature must be from 0 to 5, found 9.", "type": "invalid_request_error", "param": "temperature"}})
+        self.reply(
+            400,
+            {
+                "error": {
+                    "message": "temperature must be from 0 to 5, found 9.",
+                    "type": "invalid_request_error",
+                    "param": "temperature",
+                }
+            },
+        )
 
     def chat_busy(self, _body, _text):
         self.reply(429, {"error": {"message": "The queue is full."}}, Retry_After="3")
@@ -266,4 +310,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def chat_plain(self, _body, _text):
         message = {"role": "assistant", "content": "All at once."}
-        self.reply(200, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {"completion_tokens": 4, "prompt_tokens": 9}})
+        self.reply(
+            200,
+            {
+                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+                "usage": {"completion_tokens": 4, "prompt_tokens": 9},
+            },
+        )
