@@ -90,6 +90,12 @@ def whole_and_cut_answers(t):
     same(t.text(), "All at once.")
     t.send("short one")
     expect(t.last().locator(".stats")).to_contain_text("cut at the token limit")
+    t.button("Continue", t.last()).click()
+    t.done()
+    same(t.text(), "This is cut, and goes on.")
+    same(t.body()["messages"][-1], {"role": "assistant", "content": "This is cut"})
+    same(t.page.locator(".msg").count(), 4)
+    expect(t.button("Continue", t.last())).to_have_count(0)
 
 
 @flow()

@@ -7,7 +7,10 @@ from playwright.sync_api import expect
 @flow()
 def follows_only_at_the_end(t):
     t.submit("long text")
-    below = "(() => { const s = document.querySelector('#scroll'); return s.scrollHeight - s.clientHeight - s.scrollTop })()"
+    below = """(() => {
+      const { scrollHeight, clientHeight, scrollTop } = document.querySelector('#scroll');
+      return scrollHeight - clientHeight - scrollTop;
+    })()"""
     expect(t.page.get_by_text("Part 12", exact=True)).to_be_attached()
     assert t.page.evaluate(below) < 30, "the newest text is not in view"
     t.page.evaluate("document.querySelector('#scroll').scrollTop -= 300")
@@ -26,7 +29,9 @@ def follows_only_at_the_end(t):
 def a_long_answer_stays_smooth(t):
     """Tells how long the page was busy at a time; nothing is asserted about time."""
     t.page.evaluate(
-        "window.busy = []; new PerformanceObserver((l) => busy.push(...l.getEntries().map((e) => e.duration))).observe({ type: 'longtask' })"
+        """window.busy = [];
+        new PerformanceObserver((list) => busy.push(...list.getEntries().map((entry) => entry.duration)))
+          .observe({ type: 'longtask' });"""
     )
     t.send("long text")
     same(t.last().locator("h3").count(), 400)
@@ -40,7 +45,10 @@ def a_long_answer_stays_smooth(t):
 def themes(t):
     dark = t.variant.endswith("dark")
     light = "rgb(252, 252, 251)"
-    colour = lambda: t.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    def colour():
+        return t.page.evaluate("getComputedStyle(document.body).backgroundColor")
+
     same(colour() == light, not dark)
     t.side()
     t.page.locator("#theme").click()
@@ -67,7 +75,9 @@ def phone(t):
     t.page.locator("#input").press("Enter")
     same(t.page.locator("#input").input_value(), "one line\n")
     small = t.page.evaluate(
-        "[...document.querySelectorAll('button')].filter(b => b.checkVisibility() && b.offsetParent && Math.min(b.offsetWidth, b.offsetHeight) < 32).map(b => b.ariaLabel || b.textContent)"
+        """[...document.querySelectorAll('button')]
+          .filter((b) => b.offsetParent && b.checkVisibility() && Math.min(b.offsetWidth, b.offsetHeight) < 32)
+          .map((b) => b.ariaLabel || b.textContent)"""
     )
     same(small, [])
 

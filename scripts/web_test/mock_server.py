@@ -128,7 +128,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.server.requests.append(body)
         last = body["messages"][-1]
-        word = "results" if last["role"] == "tool" else last["content"].split(" ")[0].lower()
+        word = {"tool": "results", "assistant": "continued"}.get(last["role"])
+        word = word or last["content"].split(" ")[0].lower()
         action = getattr(self, f"chat_{word}", None) or self.chat_echo
         try:
             action(body, last["content"])
@@ -307,6 +308,11 @@ class Handler(BaseHTTPRequestHandler):
         self.start()
         self.say("This is cut")
         self.end("length")
+
+    def chat_continued(self, _body, _text):
+        self.start()
+        self.say(", and goes on.")
+        self.end()
 
     def chat_plain(self, _body, _text):
         message = {"role": "assistant", "content": "All at once."}

@@ -22,6 +22,7 @@ class App {
     this.conv = newConversation(savedDefaults());
     this.thread = new Thread({
       answer: (node) => this.answer(this.conv, node),
+      resume: (node) => this.answer(this.conv, node, node),
       regenerate: (node) => this.regenerate(node),
       edit: (node, text) => this.send(text, node.parent),
       remove: (node) => this.removeMessage(node),
@@ -183,11 +184,12 @@ class App {
     this.finish(run, "stopped");
   }
 
-  /** Has the model answer `parent` and shows the answer as it comes. */
-  async answer(conv, parent) {
+  /** Has the model answer `last` and shows the answer as it comes; it goes on with `last` if that is an answer too. */
+  async answer(conv, last, resumed) {
     const model = $("model").value;
-    const messages = toMessages(conv, upTo(conv, parent));
-    const node = addNode(conv, parent.id, { role: "assistant", state: "live", model });
+    const messages = toMessages(conv, upTo(conv, last));
+    const node = resumed ?? addNode(conv, last.id, { role: "assistant", model });
+    Object.assign(node, { state: "live", finish: undefined, error: undefined });
     const run = { conv, node, abort: new AbortController(), sent: performance.now(), parts: 0 };
     this.runs.set(conv.id, run);
     conv.model = model;

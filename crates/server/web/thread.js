@@ -386,18 +386,25 @@ class AnswerView extends MessageView {
       this.problem.replaceChildren();
       return;
     }
-    if (!this.footChanged(node.state, node.stats)) return;
+    if (!this.footChanged(node.state, node.stats, this.isLast)) return;
     this.told = 0;
     this.problem.replaceChildren(...(node.error ? [this.errorCard()] : []));
     this.foot.replaceChildren(
       ...[
         this.versions(),
         node.content && this.copyButton(() => node.content),
+        this.isLast && this.cut() && this.action("play", "Continue", "resume"),
         !node.error && this.action("again", "Answer again", "regenerate"),
         this.action("trash", "Delete this and what follows", "remove"),
         this.stats(),
       ].filter(Boolean),
     );
+  }
+
+  /** Whether the text ends before the model ended it. */
+  cut() {
+    const { content, calls, state, finish } = this.node;
+    return content && !calls?.length && (state !== "done" || finish === "length");
   }
 
   errorCard() {
