@@ -226,7 +226,7 @@ class ToolView extends MessageView {
     this.el.append(
       h(
         "details",
-        { class: "call" },
+        { class: "call", open: node.content.length < 400 },
         h("summary", {}, icon("tool"), h("span", {}, "Result of "), h("code", {}, name ?? "tool")),
         h("pre", { tabindex: "0" }, node.content || "(empty)"),
       ),
@@ -326,7 +326,7 @@ class AnswerView extends MessageView {
       if (!el?.matches(".call")) {
         el = h(
           "div",
-          { class: "call" },
+          { class: "call", open: node.content.length < 400 },
           h("div", { class: "call-head" }, icon("tool"), h("span", {}, "Calls "), h("code", {})),
           h("pre", { tabindex: "0" }),
         );
