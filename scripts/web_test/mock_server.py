@@ -110,8 +110,9 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/v1/models":
             if self.allowed():
                 models = [
-                    {"id": name, "object": "model"}
-                    for name in ("smollm2-135m-instruct", "qwen3-4b-thinking-2507-q4_k_m")
+                    {"id": "smollm2-135m-instruct", "object": "model", "meta": {"n_ctx": 8192}},
+                    {"id": "qwen3-4b-thinking-2507-q4_k_m", "object": "model", "meta": {"n_ctx": 1300}},
+                    {"id": "of-a-server-that-tells-less"},
                 ]
                 self.reply(200, {"object": "list", "data": models})
             return

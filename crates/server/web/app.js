@@ -1,7 +1,7 @@
 // The chat page: what happens when, and the state that the parts share.
 
 import { chat, listModels } from "./api.js";
-import { $, fit, h, prefs, say, toast } from "./dom.js";
+import { $, count, fit, h, prefs, say, toast } from "./dom.js";
 import { Panel, requestFields, savedDefaults } from "./panel.js";
 import { Sidebar } from "./sidebar.js";
 import { Store, addNode, choose, newConversation, path, removeNode, toMessages, upTo } from "./store.js";
@@ -15,6 +15,7 @@ const mac = /Mac|iPhone|iPad/.test(navigator.platform);
 class App {
   async start() {
     this.runs = new Map(); // conversation id -> what answers there
+    this.contexts = new Map(); // model -> tokens that its context holds
     this.store = new Store();
     this.store.onfail = (error) => toast(`The browser does not keep conversations: ${error?.message ?? error}`);
     this.store.busy = (id) => this.runs.has(id);
@@ -73,6 +74,17 @@ class App {
       .querySelector("use")
       .setAttribute("href", running ? "#i-stop" : "#i-send");
     $("send").disabled = !running && !$("input").value.trim();
+    this.showContext();
+  }
+
+  /** How full the model's context is after the last answer shown, where the server tells. */
+  showContext() {
+    const { stats } = path(this.conv).findLast((node) => node.stats?.prompt) ?? {};
+    const room = this.contexts.get($("model").value);
+    const used = stats ? stats.prompt + stats.tokens : 0;
+    $("context").hidden = !used || !room;
+    $("context").textContent = `${count(used)} of ${count(room ?? 0)} tokens of context used`;
+    $("context").classList.toggle("full", used > 0.9 * room);
   }
 
   changedElsewhere(id) {
@@ -268,6 +280,7 @@ class App {
   async loadModels() {
     try {
       const models = await listModels(prefs.get("key"));
+      this.contexts = new Map(models.map(({ id, meta }) => [id, meta?.n_ctx]));
       $("model").replaceChildren(...models.map(({ id }) => new Option(id, id)));
       if (!models.length) $("model").append(new Option("No model", ""));
       this.banner();
@@ -281,6 +294,7 @@ class App {
     const wanted = this.conv.model || prefs.get("model");
     const ids = [...$("model").options].map((option) => option.value);
     $("model").value = ids.includes(wanted) ? wanted : (ids[0] ?? "");
+    this.showContext();
   }
 
   banner(error) {
@@ -327,6 +341,7 @@ class App {
     for (const id of ["new", "new-top"]) $(id).addEventListener("click", () => this.open("", "push"));
     $("model").addEventListener("change", () => {
       prefs.set("model", $("model").value);
+      this.showContext();
       this.conv.model = $("model").value;
       this.settingsChanged();
     });
