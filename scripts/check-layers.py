@@ -14,7 +14,8 @@ ALLOWED = {
     "wootz-cpu": {"wootz-graph", "wootz-quant"},
     "wootz-hub": set(),
     "wootz": {"wootz-quant", "wootz-gguf", "wootz-text", "wootz-graph", "wootz-arch", "wootz-cpu", "wootz-testkit"},
-    "wootz-cli": {"wootz", "wootz-hub"},
+    "wootz-server": {"wootz"},
+    "wootz-cli": {"wootz", "wootz-hub", "wootz-server"},
     "wootz-testkit": {"wootz-arch", "wootz-gguf", "wootz-graph", "wootz-quant"},
 }
 

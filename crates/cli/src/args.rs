@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk with a model.
     Chat(ChatArgs),
+    /// Serve models over HTTP: a web page, and the protocols of OpenAI, Anthropic, llama.cpp and Ollama.
+    Serve(ServeArgs),
     /// Show what a model file holds.
     Inspect(InspectArgs),
     /// Show the tokens of a text.
@@ -269,6 +271,84 @@ pub(crate) struct RunArgs {
     /// Print special tokens too.
     #[arg(long)]
     pub special: bool,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example: wootz serve smollm2, then open http://127.0.0.1:8080")]
+pub(crate) struct ServeArgs {
+    /// Models, each a path, a short name, or a reference; the first is loaded at once, others when asked for.
+    #[arg(value_name = "MODEL", required_unless_present = "presets")]
+    pub models: Vec<String>,
+    /// TOML file with further models, their names and defaults.
+    #[arg(long, value_name = "FILE")]
+    pub presets: Option<PathBuf>,
+    /// Name of the first model in requests; may be repeated for further names.
+    #[arg(long, value_name = "NAME")]
+    pub alias: Vec<String>,
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub host: std::net::IpAddr,
+    /// Port to listen on; 0 for any that is free.
+    #[arg(short, long, default_value_t = 8080)]
+    pub port: u16,
+    /// Key that requests must carry; may be repeated [default: that of WOOTZ_API_KEY, or none is needed].
+    #[arg(long, value_name = "KEY")]
+    pub api_key: Vec<String>,
+    /// File of keys, one a line.
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
+    /// Origin whose pages may use the server, such as https://example.org, or `*`; may be repeated.
+    #[arg(long, value_name = "ORIGIN")]
+    pub origin: Vec<String>,
+    /// Answers at full length that the cache of a model has room for.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive)]
+    pub parallel: usize,
+    /// Answers that are generated at once at most, as far as the cache has room.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = positive)]
+    pub running: usize,
+    /// Requests to a model that may wait; more are answered with 429.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
+    pub queue: usize,
+    /// Longest time of a request in seconds; 0 for no limit.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    pub timeout: u64,
+    /// Seconds that answers may go on after Ctrl-C.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub grace: u64,
+    /// Largest request in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = positive)]
+    pub body_limit: usize,
+    /// Models in memory at most.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive)]
+    pub models_max: usize,
+    /// Seconds after which a model that nobody uses leaves memory; 0 for never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub unload_after: u64,
+    /// System message for conversations that have none.
+    #[arg(long, value_name = "TEXT")]
+    pub system: Option<String>,
+    /// Tokens of an answer at most where a request does not say; -1 for as many as fit.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    pub predict: i64,
+    /// Tell why requests are refused and which of their fields are ignored.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Tell only what fails.
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Pre-tokenizer in place of the one that the first model's file names.
+    #[arg(long, value_name = "NAME")]
+    pub pretokenizer: Option<String>,
+    /// Chat template in place of that of the first model's file: a file, or a name as in `wootz run`.
+    #[arg(long, value_name = "NAME|FILE")]
+    pub chat_template: Option<String>,
+    /// Never use the network for models.
+    #[arg(long)]
+    pub offline: bool,
     #[command(flatten)]
     pub device: DeviceArgs,
     #[command(flatten)]

@@ -66,7 +66,7 @@ pub(crate) fn open_model(args: &ModelArgs) -> anyhow::Result<Arc<Model>> {
 }
 
 /// The source of a template given by name or file.
-fn template_source(name: &str) -> anyhow::Result<String> {
+pub(crate) fn template_source(name: &str) -> anyhow::Result<String> {
     match ChatTemplate::builtin(name) {
         Ok(template) => Ok(template.source().to_owned()),
         // Not a name: a file, or neither.
@@ -76,9 +76,9 @@ fn template_source(name: &str) -> anyhow::Result<String> {
     }
 }
 
-/// Loads a model's weights, with a bar.
-pub(crate) fn open_context(model: Arc<Model>, args: &DeviceArgs) -> anyhow::Result<Context> {
-    let options = ContextOptions {
+/// The options of a context that the command line asks for.
+pub(crate) fn context_options(args: &DeviceArgs) -> ContextOptions {
+    ContextOptions {
         device: args.device.clone(),
         threads: args.threads,
         context: args.ctx,
@@ -86,7 +86,12 @@ pub(crate) fn open_context(model: Arc<Model>, args: &DeviceArgs) -> anyhow::Resu
         k_type: args.cache_type_k,
         v_type: args.cache_type_v,
         ..ContextOptions::default()
-    };
+    }
+}
+
+/// Loads a model's weights, with a bar.
+pub(crate) fn open_context(model: Arc<Model>, args: &DeviceArgs) -> anyhow::Result<Context> {
+    let options = context_options(args);
     let bar = output::progress("loading", model.arch().weights().total_bytes(), Unit::Bytes);
     let context = Context::new(model, &options, &mut |bytes| bar.set_position(bytes));
     output::clear_progress();

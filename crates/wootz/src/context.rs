@@ -140,6 +140,22 @@ impl Context {
         Ok(self.device.limits()?)
     }
 
+    /// Blocks of each group of caches that a sequence of `length` positions takes at most.
+    pub(crate) fn blocks_for(&self, length: usize) -> impl Iterator<Item = usize> + '_ {
+        let length = length.min(self.limits.context);
+        self.layout.groups.iter().map(move |g| sequence_blocks(g.window, length, self.limits.batch))
+    }
+
+    /// Blocks that each group of caches has.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = usize> + '_ {
+        self.layout.groups.iter().map(|g| g.blocks as usize)
+    }
+
+    /// The state of the caches' bookkeeping.
+    pub fn cache_stats(&self) -> crate::kv::KvStats {
+        self.kv.stats()
+    }
+
     /// Starts a sequence with as many of `tokens` as the cache holds; their number is returned with it.
     ///
     /// # Errors
@@ -324,6 +340,14 @@ fn fit(model: &Model, info: &DeviceInfo, options: &ContextOptions) -> Result<(Li
     Ok((limits, layout(context)))
 }
 
+/// Blocks that a sequence of `length` positions takes at most in a group with this window.
+fn sequence_blocks(window: Option<u32>, length: usize, batch: usize) -> usize {
+    // A window keeps what a step's first token sees, the step's own tokens, and as much again to take back.
+    let positions = window.map_or(length, |w| length.min(w as usize + 2 * batch + BLOCK_TOKENS));
+    // One block more: the copy of a shared block that is written next.
+    positions.div_ceil(BLOCK_TOKENS) + 1
+}
+
 /// Caches for `sequences` of `context` positions each.
 pub(crate) fn layout(
     model: &Model,
@@ -333,10 +357,7 @@ pub(crate) fn layout(
     options: &ContextOptions,
 ) -> CacheLayout {
     let groups = model.arch().windows().iter().map(|window| {
-        // A window keeps what a step's first token sees, the step's own tokens, and as much again to take back.
-        let positions = window.map_or(context, |w| context.min(w as usize + 2 * batch + BLOCK_TOKENS));
-        // One block more a sequence: the copy of a shared block that is written next.
-        let blocks = sequences.saturating_mul(positions.div_ceil(BLOCK_TOKENS) + 1);
+        let blocks = sequences.saturating_mul(sequence_blocks(*window, context, batch));
         // More blocks than can be numbered fit no memory either.
         CacheGroup { window: *window, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }
     });

@@ -1,23 +1,28 @@
 //! A thread that owns a context and answers requests.
 //!
 //! Each step, every running request is granted some of its uncomputed tokens under a token budget: first those that
-//! generate, one token each, then prompts in the order of arrival. So long prompts do not stop running answers.
+//! generate, one token each, then prompts. So long prompts do not stop running answers.
+//!
+//! Requests start while the cache has room for what they hold and a little more. Where it runs full all the same, the
+//! last that started waits again; what it has computed is kept as long as there is room, and its answer is the same.
 
 mod job;
+mod schedule;
+mod worker;
 
-use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use wootz_graph::{DeviceInfo, MemoryUse, RunError};
 
-use crate::context::{Context, Limits, RowsWanted, StepPart};
+use crate::context::{Context, Limits};
 use crate::error::Error;
 use crate::model::Model;
-use crate::request::{Event, Request, StopReason, TokenEvent};
+use crate::request::{Event, Request};
 use job::Job;
+use worker::Worker;
 
 /// Receives the events of a request, on the engine's thread: it must not block.
 pub type Sink = Box<dyn FnMut(Event) + Send>;
@@ -27,12 +32,33 @@ pub type Sink = Box<dyn FnMut(Event) + Send>;
 pub struct EngineOptions {
     /// Requests that may wait; more are refused.
     pub queue: usize,
+    /// Requests that may run at once, as far as the cache has room; never more than a step has tokens.
+    pub running: usize,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        EngineOptions { queue: 1024 }
+        EngineOptions { queue: 1024, running: 64 }
     }
+}
+
+/// What an engine has done and is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Requests that run.
+    pub running: usize,
+    /// Steps so far.
+    pub steps: u64,
+    /// Tokens computed in all steps.
+    pub tokens: u64,
+    /// Requests, summed over all steps.
+    pub parts: u64,
+    /// How often a running request had to wait again, because the cache was full.
+    pub preempted: u64,
+    /// Blocks of the cache that running requests hold.
+    pub blocks_used: usize,
+    /// Blocks of the cache.
+    pub blocks: usize,
 }
 
 enum Command {
@@ -50,6 +76,7 @@ pub struct Engine {
     options: EngineOptions,
     commands: Sender<Command>,
     waiting: Arc<AtomicUsize>,
+    stats: Arc<Mutex<EngineStats>>,
     next: AtomicU64,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,14 +90,24 @@ impl Engine {
         let (commands, inbox) = channel();
         let waiting = Arc::new(AtomicUsize::new(0));
         let (model, limits, device) = (context.model().clone(), context.limits(), context.device().clone());
-        let mut worker =
-            Worker { context, inbox, waiting: waiting.clone(), queue: VecDeque::new(), running: Vec::new() };
+        let stats = Arc::new(Mutex::new(EngineStats::default()));
+        let mut worker = Worker::new(context, options, inbox, waiting.clone(), stats.clone());
         let thread = std::thread::Builder::new().name("wootz-engine".into()).spawn(move || worker.run());
         let thread = Some(thread.map_err(|e| RunError::Device {
             device: device.id.clone(),
             reason: format!("cannot start the engine's thread: {e}"),
         })?);
-        Ok(Engine { model, limits, device, options, commands, waiting, next: AtomicU64::new(0), thread })
+        Ok(Engine {
+            model,
+            limits,
+            device,
+            options,
+            commands,
+            waiting,
+            stats,
+            next: AtomicU64::new(0),
+            thread,
+        })
     }
 
     /// The model.
@@ -91,6 +128,11 @@ impl Engine {
     /// Requests that wait for room.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// What the engine had done and was doing after its last step.
+    pub fn stats(&self) -> EngineStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts a request whose events go to `sink`.
@@ -206,144 +248,5 @@ impl Drop for Generation {
         if !self.done {
             self.handle.cancel();
         }
-    }
-}
-
-/// The engine's thread.
-struct Worker {
-    context: Context,
-    inbox: Receiver<Command>,
-    waiting: Arc<AtomicUsize>,
-    queue: VecDeque<Job>,
-    running: Vec<Job>,
-}
-
-impl Worker {
-    fn run(&mut self) {
-        loop {
-            if !self.take_commands() {
-                break;
-            }
-            self.admit();
-            if !self.running.is_empty() {
-                self.step();
-            }
-        }
-        for job in self.queue.drain(..).chain(self.running.drain(..)) {
-            job.finish(&mut self.context, StopReason::Cancelled);
-        }
-    }
-
-    /// Takes what has arrived, waiting where there is nothing else to do; `false` to stop.
-    fn take_commands(&mut self) -> bool {
-        loop {
-            let idle = self.queue.is_empty() && self.running.is_empty();
-            let command = if idle {
-                match self.inbox.recv() {
-                    Ok(command) => command,
-                    Err(_) => return false,
-                }
-            } else {
-                match self.inbox.try_recv() {
-                    Ok(command) => command,
-                    Err(TryRecvError::Empty) => return true,
-                    Err(TryRecvError::Disconnected) => return false,
-                }
-            };
-            match command {
-                Command::Submit(job) => self.queue.push_back(*job),
-                Command::Cancel(id) => self.cancel(id),
-                Command::Call(f) => f(&mut self.context),
-                Command::Stop => return false,
-            }
-        }
-    }
-
-    fn cancel(&mut self, id: u64) {
-        if let Some(i) = self.queue.iter().position(|j| j.id == id) {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            if let Some(job) = self.queue.remove(i) {
-                job.finish(&mut self.context, StopReason::Cancelled);
-            }
-        }
-        if let Some(i) = self.running.iter().position(|j| j.id == id) {
-            self.running.remove(i).finish(&mut self.context, StopReason::Cancelled);
-        }
-    }
-
-    /// Starts waiting requests while there is room for their longest course.
-    fn admit(&mut self) {
-        while self.running.len() < self.context.limits().sequences {
-            let Some(mut job) = self.queue.pop_front() else { break };
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-            match job.start(&mut self.context) {
-                Ok(()) => self.running.push(job),
-                Err(e) => job.fail(&mut self.context, e),
-            }
-        }
-    }
-
-    /// Runs one step and deals with what it returns.
-    fn step(&mut self) {
-        let grants = self.grants();
-        let parts: Vec<StepPart<'_>> =
-            grants.iter().map(|(i, n)| self.running[*i].part(&self.context, *n)).collect();
-        let rows: Vec<bool> = parts.iter().map(|p| p.rows == RowsWanted::Last).collect();
-        let outcome: Vec<Result<Option<TokenEvent>, Error>> = match self.context.step(&parts) {
-            Ok(output) => {
-                let mut row = 0;
-                let take = |(grant, wanted): (&(usize, usize), &bool)| {
-                    if !wanted {
-                        return Ok(None);
-                    }
-                    row += 1;
-                    self.running[grant.0].next_token(output.row(row - 1)).map(Some)
-                };
-                grants.iter().zip(&rows).map(take).collect()
-            }
-            Err(e) => {
-                let reason = e.to_string();
-                let device = self.context.device().id.clone();
-                let failure = || RunError::Device { device: device.clone(), reason: reason.clone() };
-                grants.iter().map(|_| Err(failure().into())).collect()
-            }
-        };
-        let mut ended: Vec<(usize, Result<StopReason, Error>)> = Vec::new();
-        for ((i, _), result) in grants.iter().zip(outcome) {
-            match result.map(|token| self.running[*i].advance(&self.context, token)) {
-                Ok(None) => {}
-                Ok(Some(reason)) => ended.push((*i, Ok(reason))),
-                Err(e) => ended.push((*i, Err(e))),
-            }
-        }
-        ended.sort_by_key(|(i, _)| std::cmp::Reverse(*i));
-        for (i, result) in ended {
-            let job = self.running.remove(i);
-            match result {
-                Ok(reason) => job.finish(&mut self.context, reason),
-                Err(e) => job.fail(&mut self.context, e),
-            }
-        }
-    }
-
-    /// Which running request computes how many tokens in the next step.
-    fn grants(&self) -> Vec<(usize, usize)> {
-        let mut budget = self.context.limits().batch;
-        let mut grants = Vec::new();
-        let pending: Vec<usize> = self.running.iter().map(|j| j.pending(&self.context)).collect();
-        for (i, n) in pending.iter().enumerate().filter(|(_, n)| **n == 1) {
-            if budget > 0 {
-                grants.push((i, *n));
-                budget -= 1;
-            }
-        }
-        for (i, n) in pending.iter().enumerate().filter(|(_, n)| **n > 1) {
-            let n = (*n).min(budget);
-            if n > 0 {
-                grants.push((i, n));
-                budget -= n;
-            }
-        }
-        grants
     }
 }

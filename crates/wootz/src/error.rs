@@ -2,6 +2,7 @@ use std::path::PathBuf;
 
 use wootz_graph::{ByteSize, GraphError, RunError};
 
+use crate::constraint::ConstraintError;
 use crate::kv::KvError;
 use crate::sample::{ParamError, SampleError};
 
@@ -46,6 +47,9 @@ pub enum Error {
     /// No token could be sampled.
     #[error(transparent)]
     Sample(#[from] SampleError),
+    /// The limits on a request's output cannot be kept.
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
     /// No device has this name.
     #[error("no device {name:?}; there are {known}")]
     NoDevice {

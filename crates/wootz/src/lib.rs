@@ -31,6 +31,7 @@
 #![forbid(unsafe_code)]
 
 mod backends;
+mod constraint;
 mod context;
 mod engine;
 mod error;
@@ -46,8 +47,9 @@ mod selftest;
 mod session;
 
 pub use backends::devices;
+pub use constraint::{Constraint, ConstraintError};
 pub use context::{Context, Limits, RowsWanted, SequenceId, StepPart};
-pub use engine::{Engine, EngineOptions, Generation, Handle, Sink};
+pub use engine::{Engine, EngineOptions, EngineStats, Generation, Handle, Sink};
 pub use error::Error;
 pub use model::{Model, ModelOptions};
 pub use options::ContextOptions;
@@ -57,3 +59,5 @@ pub use selftest::selftest;
 pub use wootz_gguf as gguf;
 pub use wootz_graph::{ByteSize, DeviceInfo, DeviceKind, KvType, MemoryUse};
 pub use wootz_text::{Segment, Tokenizer, template};
+pub use wootz_graph::{DeviceInfo, DeviceKind, KvType, MemoryUse};
+pub use wootz_text::{Segment, Tokenizer, reasoning, template, tools};

@@ -1,7 +1,7 @@
 //! An opened model: its file, family, tokenizer and chat template, but nothing on a device.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use wootz_arch::ArchError;
 use wootz_graph::{MemoryUse, WeightId, WeightSource};
@@ -27,6 +27,8 @@ pub struct Model {
     arch: wootz_arch::Model,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
+    /// The ChatML format, for models without a template.
+    default_template: OnceLock<ChatTemplate>,
 }
 
 impl Model {
@@ -69,7 +71,7 @@ impl Model {
             Some(source) => Some(ChatTemplate::new(source)?.with_tokens(special_tokens(&tokenizer))),
             None => None,
         };
-        Ok(Model { file: Arc::new(file), arch, tokenizer, template })
+        Ok(Model { file: Arc::new(file), arch, tokenizer, template, default_template: OnceLock::new() })
     }
 
     /// The file.
@@ -110,10 +112,19 @@ impl Model {
     /// # Errors
     /// The template refuses the messages.
     pub fn chat_prompt(&self, input: &ChatInput) -> Result<Prompt, Error> {
-        match &self.template {
-            Some(template) => Ok(template.render(input)?),
-            None => Ok(default_template(&self.tokenizer)?.render(input)?),
+        Ok(self.chat_template()?.render(input)?)
+    }
+
+    /// The template that conversations are written with: the model's own or, without one, that of the ChatML format.
+    ///
+    /// # Errors
+    /// None that a sound build could meet: the built-in template does not compile.
+    pub fn chat_template(&self) -> Result<&ChatTemplate, Error> {
+        if let Some(template) = self.template.as_ref().or_else(|| self.default_template.get()) {
+            return Ok(template);
         }
+        let template = ChatTemplate::builtin("chatml")?.with_tokens(special_tokens(&self.tokenizer));
+        Ok(self.default_template.get_or_init(|| template))
     }
 
     /// Tokens of a rendered prompt: special tokens count in its markup only.
@@ -162,10 +173,6 @@ impl Model {
         let tensors = names.map(|(_, info)| index(&info.name)).collect();
         Arc::new(FileWeights { file: self.file.clone(), tensors })
     }
-}
-
-fn default_template(tokenizer: &Tokenizer) -> Result<ChatTemplate, Error> {
-    Ok(ChatTemplate::builtin("chatml")?.with_tokens(special_tokens(tokenizer)))
 }
 
 /// Token texts that templates name, and those that a user's words must not become.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::constraint::Constraint;
 use crate::error::Error;
 use crate::sample::{Logprobs, SamplingParams};
 
 /// A prompt to continue.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Request {
     /// Token ids.
     pub prompt: Vec<u32>,
@@ -18,8 +19,16 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Whether text pieces of special tokens are part of the answer.
     pub show_special: bool,
+    /// Special tokens whose text is part of the answer even where that of others is not.
+    pub shown: Vec<u32>,
     /// Whether a prefix seen before may be reused, and this one be kept for reuse.
     pub cache_prompt: bool,
+    /// What limits the answer.
+    pub constraint: Option<Box<dyn Constraint>>,
+    /// Whose request this is: where requests wait, those of users with fewer running ones go first.
+    pub user: u64,
+    /// Waiting requests of a higher priority start first.
+    pub priority: i32,
 }
 
 impl Request {
@@ -31,7 +40,11 @@ impl Request {
             sampling: SamplingParams::default(),
             stop: Vec::new(),
             show_special: false,
+            shown: Vec::new(),
             cache_prompt: true,
+            constraint: None,
+            user: 0,
+            priority: 0,
         }
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod perplexity;
 pub(crate) mod plan;
 pub(crate) mod run;
 pub(crate) mod selftest;
+pub(crate) mod serve;
 pub(crate) mod template;
 pub(crate) mod tokenize;
 pub(crate) mod trace;

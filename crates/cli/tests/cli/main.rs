@@ -4,3 +4,4 @@ mod bad_input;
 mod chat;
 mod commands;
 mod place;
+mod serve;

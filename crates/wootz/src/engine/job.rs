@@ -5,6 +5,7 @@ use std::time::Instant;
 use wootz_text::stop::StopMatcher;
 use wootz_text::stream::Utf8Stream;
 
+use crate::constraint::Constraint;
 use crate::context::{Context, Limits, RowsWanted, SequenceId, StepPart};
 use crate::engine::Sink;
 use crate::error::Error;
@@ -14,6 +15,9 @@ use crate::sample::Sampler;
 
 pub(super) struct Job {
     pub(super) id: u64,
+    pub(super) user: u64,
+    pub(super) priority: i32,
+    pub(super) constraint: Option<Box<dyn Constraint>>,
     model: std::sync::Arc<Model>,
     sink: Sink,
     /// Prompt and answer.
@@ -23,6 +27,7 @@ pub(super) struct Job {
     end: usize,
     end_reason: StopReason,
     show_special: bool,
+    shown: Vec<u32>,
     cache_prompt: bool,
     sampler: Sampler,
     text: Utf8Stream,
@@ -71,6 +76,9 @@ impl Job {
         }
         Ok(Job {
             id,
+            user: request.user,
+            priority: request.priority,
+            constraint: request.constraint,
             model: model.clone(),
             sink,
             tokens: request.prompt,
@@ -78,6 +86,7 @@ impl Job {
             end,
             end_reason,
             show_special: request.show_special,
+            shown: request.shown,
             cache_prompt: request.cache_prompt,
             sampler,
             text: Utf8Stream::new(),
@@ -91,17 +100,29 @@ impl Job {
         })
     }
 
-    /// Opens the request's sequence, with what the cache holds of its prompt.
+    /// Opens the request's sequence, with what the cache holds of its tokens.
     pub(super) fn start(&mut self, context: &mut Context) -> Result<(), Error> {
-        let now = Instant::now();
-        self.started = Some(now);
-        self.timings.queued = now - self.arrived;
         // The last token is always computed: its logits are needed.
         let known = if self.cache_prompt { &self.tokens[..self.tokens.len() - 1] } else { &[] };
         let (sequence, cached) = context.open_prefix(known)?;
         self.sequence = Some(sequence);
-        self.timings.cached_tokens = cached;
+        if self.started.is_none() {
+            let now = Instant::now();
+            self.started = Some(now);
+            self.timings.queued = now - self.arrived;
+            self.timings.cached_tokens = cached;
+        }
         Ok(())
+    }
+
+    /// Gives the sequence up for now; [`start`](Self::start) goes on from there.
+    pub(super) fn pause(&mut self, context: &mut Context) {
+        self.close(context);
+    }
+
+    /// Positions that the request holds once it has generated `more` tokens, or as many as it may.
+    pub(super) fn length_soon(&self, more: usize) -> usize {
+        self.end.min(self.tokens.len() + more)
     }
 
     /// Tokens not yet computed.
@@ -123,14 +144,23 @@ impl Job {
 
     /// Picks the next token.
     pub(super) fn next_token(&mut self, logits: &[f32]) -> Result<TokenEvent, Error> {
-        let sampled = self.sampler.sample(logits, None)?;
+        let mask = self.constraint.as_ref().and_then(|c| c.mask());
+        let sampled = self.sampler.sample(logits, mask.as_ref())?;
+        drop(mask);
         self.sampler.accept(sampled.token);
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(sampled.token)?;
+        }
         Ok(TokenEvent { token: sampled.token, text: String::new(), logprobs: sampled.logprobs })
     }
 
     /// Tells what the step brought; why generation ends, where it does.
     pub(super) fn advance(&mut self, context: &Context, token: Option<TokenEvent>) -> Option<StopReason> {
         let Some(mut event) = token else {
+            if self.first_token.is_some() {
+                // Computed again after a pause.
+                return None;
+            }
             let done = self.sequence.map_or(0, |s| context.len(s));
             (self.sink)(Event::Prompt { done, total: self.prompt_tokens });
             return None;
@@ -148,8 +178,9 @@ impl Job {
         let token = event.token;
         self.tokens.push(token);
         let ends = self.model.tokenizer().is_eog(token);
-        if !ends || self.show_special {
-            let bytes = self.model.tokenizer().piece(token, self.show_special);
+        let special = self.show_special || self.shown.contains(&token);
+        if !ends || special {
+            let bytes = self.model.tokenizer().piece(token, special);
             let step = self.stop.push(&self.text.push(&bytes));
             event.text = step.text;
             if let Some(stop) = step.stop {
@@ -158,7 +189,7 @@ impl Job {
             }
         }
         (self.sink)(Event::Token(event));
-        if ends {
+        if ends || self.constraint.as_ref().is_some_and(|c| c.is_complete()) {
             return Some(StopReason::EndOfText);
         }
         (self.tokens.len() >= self.end).then(|| self.end_reason.clone())

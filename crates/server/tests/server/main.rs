@@ -1,0 +1,10 @@
+//! The server over real connections, with a tiny model of random weights.
+
+mod chat;
+mod http;
+mod limits;
+mod load;
+mod models;
+mod place;
+mod protocols;
+mod shapes;

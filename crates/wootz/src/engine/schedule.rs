@@ -1,0 +1,86 @@
+//! Who starts next, and who computes how much in a step.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// The oldest prompt gets at least this part of what a step has left for prompts, however many short ones arrive.
+const OLDEST_SHARE: usize = 4;
+
+/// Which of the waiting requests, given by priority and user in the order of arrival, starts next.
+///
+/// The highest priority goes first; within it the user of whom the fewest requests run; within that the oldest.
+pub(super) fn next(
+    waiting: impl Iterator<Item = (i32, u64)>,
+    running: &HashMap<u64, usize>,
+) -> Option<usize> {
+    let rank = |(_, (priority, user)): &(usize, (i32, u64))| {
+        (Reverse(*priority), running.get(user).copied().unwrap_or(0))
+    };
+    waiting.enumerate().min_by_key(rank).map(|(i, _)| i)
+}
+
+/// Which running request computes how many tokens in the next step, by their uncomputed tokens in the order of start.
+///
+/// Those that generate have one such token. Of prompts the shortest go first, as that brings most answers soonest.
+pub(super) fn grants(pending: &[usize], budget: usize) -> Vec<(usize, usize)> {
+    let mut left = budget;
+    let mut granted = vec![0; pending.len()];
+    let mut give = |i: usize, n: usize, left: &mut usize| {
+        let n = n.min(*left);
+        granted[i] += n;
+        *left -= n;
+    };
+    for i in (0..pending.len()).filter(|i| pending[*i] == 1) {
+        give(i, 1, &mut left);
+    }
+    let mut prompts: Vec<usize> = (0..pending.len()).filter(|i| pending[*i] > 1).collect();
+    if let Some(&oldest) = prompts.first() {
+        let share = pending[oldest].min(left.div_ceil(OLDEST_SHARE));
+        give(oldest, share, &mut left);
+        prompts.sort_by_key(|i| pending[*i]);
+        for i in prompts {
+            let had = if i == oldest { share } else { 0 };
+            give(i, pending[i] - had, &mut left);
+        }
+    }
+    granted.into_iter().enumerate().filter(|(_, n)| *n > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generation_goes_first_then_short_prompts_and_the_oldest_never_starves() {
+        assert_eq!(grants(&[1, 1, 0], 8), [(0, 1), (1, 1)]);
+        // 10 left for prompts: 3 for the oldest, 4 for the short one, the rest for the oldest.
+        assert_eq!(grants(&[100, 1, 4], 11), [(0, 6), (1, 1), (2, 4)]);
+        // Short prompts take all but the oldest's share.
+        assert_eq!(grants(&[100, 20, 20], 16), [(0, 4), (1, 12)]);
+        assert_eq!(grants(&[5], 512), [(0, 5)]);
+        assert_eq!(grants(&[1, 1, 1], 2), [(0, 1), (1, 1)]);
+        assert_eq!(grants(&[], 4), []);
+    }
+
+    #[test]
+    fn no_grant_exceeds_what_is_pending_or_the_budget() {
+        for seed in 0..500usize {
+            let pending: Vec<usize> = (0..seed % 7).map(|i| (seed * 31 + i * 17) % 40).collect();
+            let budget = seed % 23;
+            let granted = grants(&pending, budget);
+            let total: usize = granted.iter().map(|(_, n)| n).sum();
+            assert_eq!(total, budget.min(pending.iter().sum()), "{pending:?} {budget}");
+            assert!(granted.iter().all(|(i, n)| *n > 0 && *n <= pending[*i]), "{pending:?} {granted:?}");
+            assert!(granted.is_sorted_by_key(|(i, _)| *i));
+        }
+    }
+
+    #[test]
+    fn users_take_turns_and_priority_goes_first() {
+        let running = HashMap::from([(7, 2), (8, 1)]);
+        assert_eq!(next([(0, 7), (0, 8), (0, 9), (0, 9)].into_iter(), &running), Some(2));
+        assert_eq!(next([(0, 7), (0, 7)].into_iter(), &running), Some(0));
+        assert_eq!(next([(0, 9), (1, 7)].into_iter(), &running), Some(1));
+        assert_eq!(next([].into_iter(), &running), None);
+    }
+}

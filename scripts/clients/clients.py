@@ -1,0 +1,238 @@
+"""Official Python clients against a server of wootz, whose address is in WOOTZ_URL.
+
+The model may be small and foolish: what is tested is what the server guarantees, whatever the model says.
+"""
+
+import json
+import os
+import sys
+
+import anthropic
+import ollama
+import openai
+from langchain_core.messages import HumanMessage
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+
+URL = os.environ["WOOTZ_URL"]
+ASK = [{"role": "user", "content": "Name one colour."}]
+
+PLACE = {
+    "type": "object",
+    "properties": {
+        "city": {"enum": ["Bern", "Oslo"]},
+        "window": {
+            "type": "object",
+            "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}, "hourly": {"type": "boolean"}},
+            "required": ["days", "hourly"],
+            "additionalProperties": False,
+        },
+    },
+    "required": ["city", "window"],
+    "additionalProperties": False,
+}
+
+
+def tool(name, parameters=PLACE):
+    return {"type": "function", "function": {"name": name, "description": f"{name} it", "parameters": parameters}}
+
+
+def check_place(arguments):
+    assert arguments["city"] in ("Bern", "Oslo"), arguments
+    assert 1 <= arguments["window"]["days"] <= 9 and isinstance(arguments["window"]["hourly"], bool), arguments
+
+
+class Colour(BaseModel):
+    name: str
+    warm: bool
+
+
+def openai_chat(client):
+    reply = client.chat.completions.create(model="tested", messages=ASK, max_tokens=16, seed=1, n=2)
+    assert len(reply.choices) == 2 and reply.usage.completion_tokens > 0
+    stream = client.chat.completions.create(
+        model="tested", messages=ASK, max_tokens=16, seed=1, stream=True, stream_options={"include_usage": True}
+    )
+    text, usage = "", None
+    for chunk in stream:
+        if chunk.choices:
+            text += chunk.choices[0].delta.content or ""
+        usage = chunk.usage or usage
+    assert text == reply.choices[0].message.content, (text, reply)
+    assert usage.prompt_tokens == reply.usage.prompt_tokens
+    assert usage.prompt_tokens_details.cached_tokens > 0
+    logprobs = client.chat.completions.create(
+        model="tested", messages=ASK, max_tokens=3, logprobs=True, top_logprobs=2
+    ).choices[0].logprobs
+    assert all(len(entry.top_logprobs) == 2 for entry in logprobs.content)
+
+
+def openai_schema(client):
+    reply = client.chat.completions.parse(model="tested", messages=ASK, response_format=Colour, max_tokens=200)
+    assert isinstance(reply.choices[0].message.parsed, Colour), reply
+    reply = client.chat.completions.create(
+        model="tested", messages=ASK, response_format={"type": "json_object"}, max_tokens=300, temperature=0
+    )
+    if reply.choices[0].finish_reason == "stop":
+        assert isinstance(json.loads(reply.choices[0].message.content), dict)
+
+
+def openai_tools(client):
+    reply = client.chat.completions.create(
+        model="tested", messages=ASK, tools=[tool("weather")], tool_choice="required", max_tokens=200,
+        parallel_tool_calls=False,
+    )
+    call = reply.choices[0].message.tool_calls[0]
+    assert reply.choices[0].finish_reason == "tool_calls"
+    check_place(json.loads(call.function.arguments))
+    answered = [
+        *ASK,
+        reply.choices[0].message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": "sunny"},
+    ]
+    again = client.chat.completions.create(model="tested", messages=answered, tools=[tool("weather")], max_tokens=8)
+    assert again.choices[0].finish_reason in ("stop", "length", "tool_calls")
+
+
+def agent(client):
+    """A session as coding agents have them: 60 tools with nested schemas, turn after turn."""
+    tools = [tool(f"tool_{i}") for i in range(60)]
+    messages = [{"role": "system", "content": "You are an agent."}, *ASK]
+    cached = []
+    for turn in range(3):
+        with client.chat.completions.stream(
+            model="tested", messages=messages, tools=tools, max_tokens=200,
+            tool_choice={"type": "function", "function": {"name": f"tool_{7 * turn}"}}, parallel_tool_calls=False,
+            stream_options={"include_usage": True},
+        ) as stream:
+            final = stream.get_final_completion()
+        call = final.choices[0].message.tool_calls[0]
+        assert call.function.name == f"tool_{7 * turn}", final
+        check_place(json.loads(call.function.arguments))
+        cached.append(final.usage.prompt_tokens_details.cached_tokens)
+        messages.append({"role": "assistant", "content": None, "tool_calls": [
+            {"id": call.id, "type": "function",
+             "function": {"name": call.function.name, "arguments": call.function.arguments}},
+        ]})
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": f"result {turn}"})
+    assert cached[1] > 1000 and cached[2] >= cached[1], cached
+
+
+def openai_errors(client):
+    for wrong, param in [
+        ({"temperature": "hot"}, "temperature"),
+        ({"n": 0}, "n"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "?"}}}},
+         "response_format"),
+    ]:
+        try:
+            client.chat.completions.create(model="tested", messages=ASK, extra_body=wrong)
+        except openai.BadRequestError as e:
+            assert e.param == param, e
+        else:
+            raise AssertionError(f"{wrong} was accepted")
+    try:
+        client.chat.completions.create(model="tested", messages=[{"role": "user", "content": "word " * 20000}])
+    except openai.BadRequestError as e:
+        assert e.code == "context_length_exceeded", e
+    else:
+        raise AssertionError("a prompt beyond the context was accepted")
+
+
+def openai_rest(client):
+    assert client.models.list().data[0].id == "tested"
+    reply = client.completions.create(model="tested", prompt="One, two,", max_tokens=4, temperature=0)
+    assert reply.choices[0].text
+    reply = client.responses.create(model="tested", input="Name one colour.", max_output_tokens=16)
+    assert reply.output_text
+    kinds = [e.type for e in client.responses.create(model="tested", input="Hi", max_output_tokens=8, stream=True)]
+    assert kinds[0] == "response.created" and kinds[-1] in ("response.completed", "response.incomplete"), kinds
+    parsed = client.responses.parse(model="tested", input="Name one colour.", text_format=Colour, max_output_tokens=200)
+    assert isinstance(parsed.output_parsed, Colour), parsed
+
+
+def anthropic_messages(client):
+    reply = client.messages.create(model="tested", messages=ASK, max_tokens=16, temperature=0)
+    assert reply.content[0].text and reply.usage.output_tokens > 0
+    with client.messages.stream(model="tested", messages=ASK, max_tokens=16, temperature=0) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == reply.content[0].text == final.content[0].text
+    count = client.messages.count_tokens(model="tested", messages=ASK).input_tokens
+    assert count == final.usage.input_tokens + final.usage.cache_read_input_tokens
+    lamp = [{"name": "weather", "description": "tells", "input_schema": PLACE}]
+    with client.messages.stream(
+        model="tested", messages=ASK, max_tokens=200, tools=lamp,
+        tool_choice={"type": "any", "disable_parallel_tool_use": True},
+    ) as stream:
+        final = stream.get_final_message()
+    assert final.stop_reason == "tool_use", final
+    call = final.content[-1]
+    check_place(call.input)
+    answered = [
+        *ASK,
+        {"role": "assistant", "content": [block.model_dump() for block in final.content]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}]},
+    ]
+    again = client.messages.create(model="tested", messages=answered, tools=lamp, max_tokens=8)
+    assert again.role == "assistant"
+    try:
+        client.messages.create(model="tested", messages=ASK, max_tokens=4, temperature=[1])
+    except anthropic.BadRequestError as e:
+        assert "`temperature`" in str(e), e
+    else:
+        raise AssertionError("a wrong temperature was accepted")
+
+
+def ollama_client(client):
+    options = {"num_predict": 16, "temperature": 0}
+    reply = client.chat(model="tested", messages=ASK, options=options)
+    text = "".join(part.message.content for part in client.chat(
+        model="tested", messages=ASK, options=options, stream=True))
+    assert text == reply.message.content and reply.eval_count > 0
+    reply = client.chat(model="tested", messages=ASK, format=Colour.model_json_schema(), options={"num_predict": 200})
+    Colour.model_validate_json(reply.message.content)
+    assert client.generate(model="tested", prompt="Hi", options=options).response
+    assert client.list().models[0].model == "tested"
+    assert "completion" in client.show("tested").capabilities
+    try:
+        client.chat(model="tested", messages=ASK, options={"top_p": 3})
+    except ollama.ResponseError as e:
+        assert e.status_code == 400 and "top_p" in e.error, e
+    else:
+        raise AssertionError("a wrong top_p was accepted")
+
+
+def langchain():
+    model = ChatOpenAI(model="tested", base_url=f"{URL}/v1", api_key="none", max_tokens=200, temperature=0)
+    assert model.invoke([HumanMessage("Name one colour.")]).content
+    assert "".join(chunk.content for chunk in model.stream("Name one colour."))
+    shaped = model.with_structured_output(Colour, method="json_schema").invoke("Name one colour.")
+    assert isinstance(shaped, Colour), shaped
+    called = model.bind_tools([tool("weather")], tool_choice="weather", parallel_tool_calls=False).invoke("Weather?")
+    check_place(called.tool_calls[0]["args"])
+
+
+def main():
+    client = openai.OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
+    tests = [
+        *[(test.__name__, lambda test=test: test(client)) for test in
+          (openai_chat, openai_schema, openai_tools, agent, openai_errors, openai_rest)],
+        ("anthropic_messages", lambda: anthropic_messages(
+            anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0))),
+        ("ollama_client", lambda: ollama_client(ollama.Client(host=URL))),
+        ("langchain", langchain),
+    ]
+    failed = 0
+    for name, test in tests:
+        try:
+            test()
+            print(f"ok      {name}")
+        except Exception as e:
+            failed += 1
+            print(f"FAILED  {name}: {type(e).__name__}: {e}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
