@@ -58,6 +58,4 @@ pub use runner::plan;
 pub use selftest::selftest;
 pub use wootz_gguf as gguf;
 pub use wootz_graph::{ByteSize, DeviceInfo, DeviceKind, KvType, MemoryUse};
-pub use wootz_text::{Segment, Tokenizer, template};
-pub use wootz_graph::{DeviceInfo, DeviceKind, KvType, MemoryUse};
 pub use wootz_text::{Segment, Tokenizer, reasoning, template, tools};
