@@ -68,11 +68,14 @@ pub enum Level {
     Debug,
 }
 
+/// What writes a line of the log.
+type WriteLine = dyn Fn(Level, &str) + Send + Sync;
+
 /// Where the server writes its log: lines without a line end. Neither prompts nor answers are ever in it.
 #[derive(Clone)]
 pub struct Log {
     level: Level,
-    write: Arc<dyn Fn(Level, &str) + Send + Sync>,
+    write: Arc<WriteLine>,
 }
 
 impl Log {

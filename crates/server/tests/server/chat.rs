@@ -55,7 +55,7 @@ fn prompts_seen_before_are_cached() {
     assert_eq!(again["usage"]["prompt_tokens_details"]["cached_tokens"], tokens - 1);
     let without = place.ok("/v1/chat/completions", &with(long, json!({ "cache_prompt": false })));
     assert_eq!(without["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
-    assert_eq!(without["choices"][0]["message"]["content"].is_string(), true);
+    assert!(without["choices"][0]["message"]["content"].is_string());
 }
 
 #[test]
