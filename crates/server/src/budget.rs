@@ -73,15 +73,21 @@ impl Constraint for Budget {
         if self.place == Place::Inside && self.left == 0 {
             self.place = Place::Ending(0);
         }
-        let vocab = self.model.tokenizer().vocab_size();
-        self.forced = match self.place {
-            Place::Ending(at) => self.end.get(at).map(|token| BitMask::from_tokens([*token], vocab)),
-            _ => None,
+        self.forced = None;
+        let Place::Ending(at) = self.place else {
+            return self.inner.as_mut().map_or(Ok(()), |i| i.prepare());
         };
-        match &mut self.inner {
-            Some(inner) if self.forced.is_none() => inner.prepare(),
-            _ => Ok(()),
+        let Some(&token) = self.end.get(at) else { return Ok(()) };
+        if let (0, Some(inner)) = (at, &mut self.inner) {
+            inner.prepare()?;
+            if inner.mask().is_some_and(|mask| !mask.allows(token)) {
+                // In the midst of a character; the next token may end it.
+                self.place = Place::Inside;
+                return Ok(());
+            }
         }
+        self.forced = Some(BitMask::from_tokens([token], self.model.tokenizer().vocab_size()));
+        Ok(())
     }
 
     fn mask(&self) -> Option<BitMask<'_>> {

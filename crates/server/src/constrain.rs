@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use llguidance::api::TopLevelGrammar;
+use llguidance::api::{StopReason, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
 use serde_json::{Value, json};
@@ -202,9 +202,19 @@ impl std::fmt::Debug for Masked {
     }
 }
 
+impl Masked {
+    /// Why the grammar cannot go on; its own words would hold parts of the answer.
+    fn failure(&self) -> ConstraintError {
+        ConstraintError(match self.matcher.stop_reason() {
+            StopReason::LexerTooComplex | StopReason::ParserTooComplex => "the grammar is too complex".into(),
+            reason => format!("the grammar stopped with {reason:?}"),
+        })
+    }
+}
+
 impl Constraint for Masked {
     fn prepare(&mut self) -> Result<(), ConstraintError> {
-        let mut mask = self.matcher.compute_mask_or_eos().map_err(|e| ConstraintError(e.to_string()))?;
+        let mut mask = self.matcher.compute_mask_or_eos().map_err(|_| self.failure())?;
         if self.ends.iter().any(|end| mask.is_allowed(*end)) {
             self.ends.iter().for_each(|end| mask.allow_token(*end));
         }
@@ -221,7 +231,7 @@ impl Constraint for Masked {
             self.ended = true;
             return Ok(());
         }
-        self.matcher.consume_token(token).map_err(|e| ConstraintError(e.to_string()))
+        self.matcher.consume_token(token).map_err(|_| self.failure())
     }
 
     fn is_complete(&self) -> bool {

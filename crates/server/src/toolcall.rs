@@ -251,7 +251,8 @@ fn form_of(format: ToolFormat, template: &str) -> Option<Form> {
             "",
             false,
         ),
-        ToolFormat::Recipients => form("", (">>>", "\n", ""), "", "", false),
+        // The prompt ends with the first `>>>`.
+        ToolFormat::Recipients => form("", ("", "\n", ""), ">>>", "", true),
         _ => return None,
     })
 }
@@ -321,8 +322,12 @@ impl Grammar<'_> {
         let marker = if form.open.is_empty() { form.call } else { form.open };
         let begins = marker.split(['{', '[']).next().unwrap_or_default().trim_end();
         if begins.is_empty() {
-            // Bare JSON: an answer in words begins otherwise.
-            return Ok(format!("start: {reasoning}(TEXT | calls)\nTEXT: /[^{{](.|\\n)*/\n{rules}"));
+            // Calls begin at once or not at all; an answer in words begins otherwise.
+            let words = match self.format {
+                ToolFormat::Recipients => "words: \"all\\n\" /(.|\\n)*/\n",
+                _ => "words: /[^{](.|\\n)*/\n",
+            };
+            return Ok(format!("start: {reasoning}(words | calls)\n{words}{rules}"));
         }
         let rest = marker.strip_prefix(begins).unwrap_or_default();
         let head = until(self.tokenizer, "words", begins);

@@ -22,13 +22,26 @@ pub(crate) const CONTEXT: usize = 4096;
 
 /// A model of two layers with random weights and a vocabulary of bytes, and how often it was loaded.
 pub(crate) fn tiny_spec(name: &str, parallel: usize) -> (ModelSpec, Arc<AtomicUsize>) {
+    templated_spec(name, parallel, None)
+}
+
+/// The same with another chat template.
+pub(crate) fn templated_spec(
+    name: &str,
+    parallel: usize,
+    template: Option<&str>,
+) -> (ModelSpec, Arc<AtomicUsize>) {
+    let chat_template = template.map(str::to_owned);
     let loads = Arc::new(AtomicUsize::new(0));
     let count = loads.clone();
     let load = move || {
         count.fetch_add(1, Ordering::SeqCst);
         let llama = wootz_arch::find("llama").unwrap();
         let bytes = tiny::build(llama, tiny::Types(WeightType::Q4_0, WeightType::Q8_0), 7);
-        let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default())?);
+        let model = Arc::new(Model::from_bytes(
+            bytes,
+            &ModelOptions { chat_template: chat_template.clone(), ..ModelOptions::default() },
+        )?);
         let options = ContextOptions {
             context: Some(CONTEXT),
             threads: Some(1),
@@ -62,6 +75,10 @@ impl Place {
 
     pub(crate) fn with(options: ServerOptions) -> Place {
         Place::serving(vec![tiny_spec("tiny", 4).0], options)
+    }
+
+    pub(crate) fn templated(template: &str) -> Place {
+        Place::serving(vec![templated_spec("tiny", 4, Some(template)).0], ServerOptions::default())
     }
 
     pub(crate) fn serving(models: Vec<ModelSpec>, options: ServerOptions) -> Place {

@@ -260,3 +260,102 @@ fn tools_and_choices_are_checked() {
     assert_eq!(param(json!({ "tools": [bad], "tool_choice": "required" })), "tools");
     assert_eq!(param(json!({ "tools": [weather()], "regex": "a" })), "regex");
 }
+
+/// A template that writes tools itself and has the marks of some format in it.
+fn template(marks: &str) -> String {
+    format!(
+        "{{% if tools %}}{{{{ tools | tojson }}}}{marks}{{% endif %}}{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n\
+         {{{{ m.content }}}}<|im_end|>\n{{% endfor %}}{{% if add_generation_prompt %}}<|im_start|>assistant\n{{% endif %}}"
+    )
+}
+
+#[test]
+fn calls_follow_their_schema_in_every_format() {
+    let formats = [
+        "<tool_call>",
+        "<start_of_turn>",
+        "<|start_header_id|>",
+        "[TOOL_CALLS]",
+        "[TOOL_CALLS][ARGS]",
+        "<｜tool▁calls▁begin｜>",
+        "<|tool_calls_section_begin|>",
+        "<|start_of_role|><|tool_call|>",
+        "<|start_of_role|>",
+        "<TOOLCALL>",
+        "<tool_calls>[",
+        "<|start_header_id|><function=",
+        ">>>all",
+        "<|channel|><|start|>",
+    ];
+    for marks in formats {
+        let place = Place::templated(&template(marks));
+        for strict in [false, true] {
+            let mut tool = weather();
+            let mut more = json!({ "parallel_tool_calls": false, "seed": 1, "max_tokens": 600 });
+            if strict {
+                // With the free choice the model may just talk, but not call as it likes.
+                tool["function"]["strict"] = true.into();
+                more["max_tokens"] = 30.into();
+            } else {
+                more["tool_choice"] = "required".into();
+            }
+            more["tools"] = json!([tool]);
+            let reply = chat(&place, more);
+            let choice = &reply["choices"][0];
+            if strict {
+                assert!(choice["message"].is_object(), "{marks}: {reply}");
+                continue;
+            }
+            assert_eq!(choice["finish_reason"], "tool_calls", "{marks}: {reply}");
+            let call = &choice["message"]["tool_calls"][0]["function"];
+            assert_eq!(call["name"], "get_weather", "{marks}");
+            let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+            assert!((1..=9).contains(&arguments["days"].as_i64().unwrap()), "{marks}: {arguments}");
+        }
+    }
+    // Formats that are no JSON can be asked for calls, but not be forced to.
+    let place = Place::templated(&template("<|tool_call_start|>"));
+    chat(&place, json!({ "tools": [weather()], "max_tokens": 5 }));
+    let forced = json!({
+        "messages": [{ "role": "user", "content": "go" }], "tools": [weather()], "tool_choice": "required",
+    });
+    let (message, param) = place.refused("/v1/chat/completions", &forced);
+    assert_eq!(param, "tool_choice", "{message}");
+}
+
+#[test]
+fn reasoning_is_told_apart_and_ends_in_time() {
+    let thinking = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
+        {% if add_generation_prompt %}<|im_start|>assistant\n\
+        {% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}{% endif %}";
+    let place = Place::templated(thinking);
+    // Printable letters only, so that every token is a character.
+    let letters: Vec<Value> =
+        (0..288).filter(|id| !(97..=122).contains(id)).map(|id| json!([id, -100])).collect();
+    let message = |more: Value| {
+        let mut more = more;
+        more["max_tokens"] = 60.into();
+        chat(&place, more)["choices"][0]["message"].clone()
+    };
+    let free = message(json!({ "logit_bias": letters, "ignore_eos": true }));
+    assert_eq!((free["content"].as_str(), free["reasoning_content"].as_str().unwrap().len()), (Some(""), 60));
+    let short = message(json!({ "logit_bias": letters, "ignore_eos": true, "reasoning_budget": 7 }));
+    assert_eq!(short["reasoning_content"].as_str().unwrap().len(), 7, "{short}");
+    assert!(!short["content"].as_str().unwrap().is_empty(), "{short}");
+    let off = message(json!({ "logit_bias": letters, "reasoning_effort": "none", "ignore_eos": true }));
+    assert_eq!((off.get("reasoning_content"), off["content"].as_str().unwrap().len()), (None, 60));
+    let whole = message(
+        json!({ "logit_bias": letters, "reasoning_budget": 3, "reasoning_format": "none", "ignore_eos": true }),
+    );
+    assert!(whole["content"].as_str().unwrap().contains("</think>"), "{whole}");
+    // A schema holds for what follows the reasoning.
+    let shaped = message(json!({ "json_schema": { "enum": ["a", "b"] }, "reasoning_budget": 4 }));
+    assert!(["\"a\"", "\"b\""].contains(&shaped["content"].as_str().unwrap()), "{shaped}");
+    let anthropic = json!({
+        "messages": [{ "role": "user", "content": "go" }], "max_tokens": 60, "logit_bias": letters,
+        "ignore_eos": true, "thinking": { "type": "enabled", "budget_tokens": 5 },
+    });
+    let blocks = place.ok("/v1/messages", &anthropic)["content"].clone();
+    assert_eq!((&blocks[0]["type"], &blocks[1]["type"]), (&json!("thinking"), &json!("text")));
+    assert_eq!(blocks[0]["thinking"].as_str().unwrap().len(), 5);
+}
