@@ -1,0 +1,25 @@
+// Rows of an embedding table of type WEIGHT, times a factor.
+#include "args.h"
+#include "blocks.h"
+
+// y [rows, cols] from table [vocab, cols]: a thread decodes 16 elements; the host has checked the ids.
+kernel void embed(constant EmbedArgs& args [[buffer(0)]],
+                  device const uchar* table [[buffer(1)]],
+                  device const int* ids [[buffer(2)]],
+                  device float* y [[buffer(3)]],
+                  uint2 place [[threadgroup_position_in_grid]],
+                  uint tid [[thread_index_in_threadgroup]],
+                  uint2 size [[threads_per_threadgroup]]) {
+    uint chunk = place.x * size.x + tid;
+    uint row = place.y;
+    if (16 * chunk >= args.cols) return;
+    device const uchar* from = table + ulong(ids[row]) * args.row_bytes;
+    device float* to = y + ulong(row) * args.cols + 16 * chunk;
+    if (16 * chunk + 16 <= args.cols) {
+        float w[16];
+        decode16<WEIGHT>(from, chunk, w);
+        for (uint i = 0; i < 16; i++) to[i] = args.scale * w[i];
+    } else {
+        for (uint i = 16 * chunk; i < args.cols; i++) to[i - 16 * chunk] = args.scale * WEIGHT::at(from, i);
+    }
+}
