@@ -99,8 +99,8 @@ void fault(EmulatorFault kind, uint index, ulong offset, bool is_write) {
         r.index = index;
         r.offset = offset;
         r.is_write = is_write;
-        r.thread = machine.current->thread.thread_index_in_threadgroup;
-        for (uint i = 0; i < 3; i++) r.threadgroup[i] = machine.current->thread.threadgroup_position_in_grid[i];
+        r.at_thread = machine.current->thread.thread_index_in_threadgroup;
+        for (uint i = 0; i < 3; i++) r.at_threadgroup[i] = machine.current->thread.threadgroup_position_in_grid[i];
     }
 }
 

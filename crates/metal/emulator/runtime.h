@@ -1,5 +1,4 @@
 // What the emulator's Rust side and the runtime share; src/emulator/runtime.rs has the same structs.
-#pragma once
 
 typedef unsigned char uchar;
 typedef unsigned int uint;
@@ -55,8 +54,8 @@ struct EmulatorReport {
     // Byte in it.
     ulong offset;
     uint is_write;
-    uint thread;
-    uint threadgroup[3];
+    uint at_thread;
+    uint at_threadgroup[3];
 };
 
 enum EmulatorOrder : uint { ORDER_FORWARD, ORDER_BACKWARD, ORDER_RANDOM };

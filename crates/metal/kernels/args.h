@@ -4,7 +4,7 @@
 
 // Of `embed`.
 struct EmbedArgs {
-    // Elements of a row, a multiple of 4.
+    // Elements of a row.
     uint cols;
     // Bytes of a row of the table.
     uint row_bytes;

@@ -15,11 +15,13 @@ kernel void embed(constant EmbedArgs& args [[buffer(0)]],
     if (16 * chunk >= args.cols) return;
     device const uchar* from = table + ulong(ids[row]) * args.row_bytes;
     device float* to = y + ulong(row) * args.cols + 16 * chunk;
-    if (16 * chunk + 16 <= args.cols) {
+    uint count = min(args.cols - 16 * chunk, uint(16));
+    if (WEIGHT::PLAIN) {
+        // Rows of any length, at any place.
+        for (uint i = 0; i < count; i++) to[i] = args.scale * WEIGHT::at(from, 16 * chunk + i);
+    } else {
         float w[16];
         decode16<WEIGHT>(from, chunk, w);
         for (uint i = 0; i < 16; i++) to[i] = args.scale * w[i];
-    } else {
-        for (uint i = 16 * chunk; i < args.cols; i++) to[i - 16 * chunk] = args.scale * WEIGHT::at(from, i);
     }
 }

@@ -47,7 +47,7 @@ macro_rules! c_type {
 args! {
     /// Of `embed`.
     pub struct EmbedArgs {
-        /// Elements of a row, a multiple of 4.
+        /// Elements of a row.
         cols: u32,
         /// Bytes of a row of the table.
         row_bytes: u32,

@@ -71,7 +71,7 @@ fn can_run(graph: &Graph, weights: &WeightTable, node: &Node) -> bool {
     };
     match &node.op {
         Op::Input(_) => false,
-        Op::Embed { table, .. } => matrix(*table),
+        Op::Embed { table, .. } => is_matrix_type(weights.info(*table).ty),
         Op::Linear(l) => matrix(l.weight),
         Op::ExpertLinear { weight, .. } => matrix(*weight),
         Op::Route(_) => graph.ty(node.ins[0]).cols() <= MAX_EXPERTS,

@@ -8,25 +8,25 @@ use wootz_metal::{MetalBackend, MetalOptions};
 use wootz_testkit::models::cache_dir;
 
 /// What a test's device is made of.
-pub struct Setup {
-    pub profile: Profile,
-    pub sources: Sources,
-    pub options: MetalOptions,
+pub(crate) struct Setup {
+    pub(crate) profile: Profile,
+    pub(crate) sources: Sources,
+    pub(crate) options: MetalOptions,
 }
 
 impl Setup {
-    pub fn new(profile: Profile) -> Setup {
+    pub(crate) fn new(profile: Profile) -> Setup {
         Setup { profile, sources: Sources::default(), options: MetalOptions::default() }
     }
 }
 
 /// The compiler of the emulator, which tests do not go without.
-pub fn toolchain() -> Toolchain {
+pub(crate) fn toolchain() -> Toolchain {
     Toolchain::find(&cache_dir()).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// A backend with one device.
-pub fn backend(setup: Setup) -> MetalBackend {
+pub(crate) fn backend(setup: Setup) -> MetalBackend {
     let emulators = Emulators::with(vec![setup.profile], setup.sources, toolchain());
     MetalBackend::new("metal-emulator", setup.options, Arc::new(emulators))
 }
