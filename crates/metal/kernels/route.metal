@@ -56,8 +56,9 @@ kernel void route(constant RouteArgs& args [[buffer(0)]],
             }
         }
         uint chosen = best_of_simdgroup(value, index);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
         float gate = gates[chosen];
+        // All have read what the first lane is about to change.
+        threadgroup_barrier(mem_flags::mem_threadgroup);
         if (s == 0) first = gate;
         float weight = gating == SOFTMAX_CHOSEN ? exp(gate - first) : gate;
         all += weight;

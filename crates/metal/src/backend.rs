@@ -56,6 +56,20 @@ pub trait Source: Send + Sync {
     fn open(&self, index: usize) -> Result<Arc<dyn MetalDevice>, MetalError>;
 }
 
+/// No devices: plans for Metal can be made on any machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDevices;
+
+impl Source for NoDevices {
+    fn list(&self) -> Result<Vec<(String, Caps)>, MetalError> {
+        Ok(Vec::new())
+    }
+
+    fn open(&self, index: usize) -> Result<Arc<dyn MetalDevice>, MetalError> {
+        Err(MetalError::Unavailable(format!("there is no device number {index}")))
+    }
+}
+
 /// Metal devices, real or emulated, as a backend.
 pub struct MetalBackend {
     name: &'static str,

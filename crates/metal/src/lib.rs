@@ -5,6 +5,8 @@
 //! emulated device stands in for it, runs the same kernels and checks what they do.
 
 pub mod args;
+#[cfg(target_os = "macos")]
+pub mod apple;
 mod backend;
 pub mod device;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -15,5 +17,5 @@ pub mod library;
 mod select;
 pub mod signature;
 
-pub use backend::{MetalBackend, MetalOptions, Source};
+pub use backend::{MetalBackend, MetalOptions, NoDevices, Source};
 pub use error::MetalError;

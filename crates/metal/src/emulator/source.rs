@@ -19,7 +19,10 @@ pub struct Emulators {
 impl Emulators {
     /// All profiles; a compiler is looked for when a device is opened, see [`Toolchain::find`].
     pub fn new(folder: PathBuf) -> Emulators {
-        let profiles = Profile::all().into_iter().map(Profile::untraced).collect();
+        let mut profiles: Vec<Profile> = Profile::all().into_iter().map(Profile::untraced).collect();
+        // With every access checked, under names of their own.
+        profiles.push(Profile { name: "unified-traced", ..Profile::unified() });
+        profiles.push(Profile { name: "discrete-traced", ..Profile::discrete() });
         Emulators { profiles, sources: Sources::default(), toolchain: None, folder }
     }
 

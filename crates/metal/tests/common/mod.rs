@@ -1,5 +1,7 @@
 //! Emulated devices for tests.
 
+pub(crate) mod model;
+
 use std::sync::Arc;
 
 use wootz_metal::emulator::{Emulators, Profile, Toolchain};
