@@ -86,6 +86,14 @@ struct TokenSpan {
     uint end;
 };
 
+// Tokens of one sequence that are next to each other.
+struct TokenTile {
+    // First token.
+    uint first;
+    // Tokens.
+    uint count;
+};
+
 // Of `matvec`.
 struct MatvecArgs {
     // Columns of the matrices.

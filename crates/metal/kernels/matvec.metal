@@ -1,11 +1,11 @@
 // Products of weight matrices of type WEIGHT with few rows of activations: one (BATCH 1) or up to four (BATCH 4).
 //
-// A simdgroup takes ROWS rows of the matrix; each thread decodes 16 elements at a time of each of them and multiplies
+// A simdgroup takes ROWS rows of the matrix; each thread takes 16 elements at a time of each of them and multiplies
 // them with all rows of the batch. What surrounds a product in a model runs along with it: up to three matrices on
 // one input, the norm before, bias, gated activation or residual sum after.
 #include "args.h"
 #include "activation.h"
-#include "blocks.h"
+#include "dots.h"
 
 FUNCTION_CONSTANT(bool, norm_first, 2);
 FUNCTION_CONSTANT(bool, gated, 3);
@@ -51,15 +51,26 @@ inline void share_of_products(thread const MatrixRows& rows, thread Inputs& x, d
                 }
             }
         }
-        for (uint r = 0; r < ROWS; r++) {
-            float w[16];
-            decode16<W>(rows.at[r], chunk, w);
-            for (uint t = 0; t < BATCH; t++) {
-                float4 sum = float4(0.0f);
-                for (uint i = 0; i < 4; i++) {
-                    sum += inputs[4 * t + i] * float4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
+        if (BATCH == 1) {
+            Sixteen s;
+            float4 sum = float4(0.0f);
+            for (uint i = 0; i < 4; i++) {
+                s.x[i] = inputs[i];
+                sum += inputs[i];
+            }
+            s.sum = sum_of(sum);
+            for (uint r = 0; r < ROWS; r++) sums[r] += dot16<W>(rows.at[r], chunk, s);
+        } else {
+            for (uint r = 0; r < ROWS; r++) {
+                float w[16];
+                decode16<W>(rows.at[r], chunk, w);
+                for (uint t = 0; t < BATCH; t++) {
+                    float4 sum = float4(0.0f);
+                    for (uint i = 0; i < 4; i++) {
+                        sum += inputs[4 * t + i] * float4(w[4 * i], w[4 * i + 1], w[4 * i + 2], w[4 * i + 3]);
+                    }
+                    sums[r * BATCH + t] += sum_of(sum);
                 }
-                sums[r * BATCH + t] += (sum.x + sum.y) + (sum.z + sum.w);
             }
         }
     }

@@ -122,6 +122,13 @@ args! {
         /// Positions of the sequence after the step.
         end: u32,
     }
+    /// Tokens of one sequence that are next to each other.
+    pub struct TokenTile {
+        /// First token.
+        first: u32,
+        /// Tokens.
+        count: u32,
+    }
     /// Of `matvec`.
     pub struct MatvecArgs {
         /// Columns of the matrices.

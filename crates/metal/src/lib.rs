@@ -4,9 +4,9 @@
 //! constants that a plan needs. The [`device::MetalDevice`] trait is what the backend needs of a device; on Linux an
 //! emulated device stands in for it, runs the same kernels and checks what they do.
 
-pub mod args;
 #[cfg(target_os = "macos")]
 pub mod apple;
+pub mod args;
 mod backend;
 pub mod device;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -19,3 +19,4 @@ pub mod signature;
 
 pub use backend::{MetalBackend, MetalOptions, NoDevices, Source};
 pub use error::MetalError;
+pub use select::dispatches;

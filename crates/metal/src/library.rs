@@ -16,10 +16,12 @@ const FILES: &[(&str, &str)] = files![
     "activation.h",
     "args.h",
     "attention.metal",
+    "attention_tiles.metal",
     "blocks.h",
     "cache.h",
     "codebooks.h",
     "common.h",
+    "dots.h",
     "elementwise.metal",
     "embed.metal",
     "grids.h",
@@ -132,7 +134,8 @@ impl Sources {
             return Ok(());
         }
         done.push(name.to_owned());
-        let missing = || MetalError::Kernel { kernel: name.to_owned(), reason: "there is no such file".into() };
+        let missing =
+            || MetalError::Kernel { kernel: name.to_owned(), reason: "there is no such file".into() };
         let text = self.files.get(name).ok_or_else(missing)?;
         out.push_str(&format!("#line 1 \"{name}\"\n"));
         for (number, line) in text.lines().enumerate() {
@@ -185,10 +188,16 @@ mod tests {
                 let mut indices: Vec<u32> = kernel.buffers().map(|p| p.index).collect();
                 indices.sort_unstable();
                 indices.dedup();
-                assert_eq!(indices.len(), kernel.buffers().count(), "{}: an index is bound twice", kernel.name);
+                assert_eq!(
+                    indices.len(),
+                    kernel.buffers().count(),
+                    "{}: an index is bound twice",
+                    kernel.name
+                );
                 kernels += 1;
             }
-            let mut numbers: Vec<u32> = signature::constants(&text).unwrap().iter().map(|c| c.index).collect();
+            let mut numbers: Vec<u32> =
+                signature::constants(&text).unwrap().iter().map(|c| c.index).collect();
             let all = numbers.len();
             numbers.sort_unstable();
             numbers.dedup();

@@ -5,7 +5,7 @@
 //! head norms, rotary embedding and the write to the cache are one step.
 
 use wootz_graph::op::{Attention, NormKind, Op};
-use wootz_graph::{Graph, Node, NodeId, Selection, ValueId, WeightId, WeightTable};
+use wootz_graph::{Graph, Node, NodeId, Plan, Selection, Step, ValueId, WeightId, WeightTable};
 use wootz_quant::WeightType;
 
 pub(crate) const PRODUCTS: &str = "products";
@@ -46,7 +46,8 @@ pub(crate) fn is_few(rows: u32) -> bool {
 pub(crate) fn splits(graph: &Graph, attention: &Attention) -> u32 {
     let rows = graph.key.tokens.saturating_mul(attention.heads);
     let span = attention.window.map_or(graph.key.kv_span, |w| w.min(graph.key.kv_span));
-    if rows > 256 { 1 } else { (span / 256).clamp(1, 16) }
+    let busy = rows > 256 || !is_few(graph.key.tokens);
+    if busy { 1 } else { (span / 256).clamp(1, 16) }
 }
 
 /// Bytes of what the threadgroups of a split attention leave for the one that joins them.
@@ -55,6 +56,34 @@ pub(crate) fn split_bytes(graph: &Graph, attention: &Attention) -> usize {
     match splits(graph, attention) {
         1 => 0,
         n => 4 * n as usize * graph.key.tokens as usize * attention.heads as usize * (v_dim + 2),
+    }
+}
+
+/// Matrices that one dispatch multiplies with, if they are of one type.
+pub(crate) const MATRICES: usize = 3;
+
+/// Dispatches that a step of a Metal plan takes.
+pub fn dispatches(plan: &Plan, step: &Step, weights: &WeightTable) -> usize {
+    let graph = &plan.graph;
+    let node = graph.node(step.nodes[0]);
+    let linears = || {
+        step.nodes.iter().filter_map(|n| match &graph.node(*n).op {
+            Op::Linear(l) => Some(weights.info(l.weight).ty),
+            _ => None,
+        })
+    };
+    match (step.kernel, &node.op) {
+        (GATED | NORM_GATED, _) => 1,
+        (PRODUCTS | NORM_PRODUCTS | PRODUCT_ADD, _) => {
+            if !is_few(graph.ty(node.ins[0]).rows(&graph.key)) {
+                return linears().count();
+            }
+            let mut types: Vec<WeightType> = linears().collect();
+            types.sort_unstable();
+            types.chunk_by(|a, b| a == b).map(|alike| alike.len().div_ceil(MATRICES)).sum()
+        }
+        (_, Op::Attention(a)) => 1 + usize::from(splits(graph, a) > 1),
+        _ => 1,
     }
 }
 
@@ -250,7 +279,9 @@ impl Heads {
         let Op::Attention(_) = &attention.op else { return None };
         let store = graph.producer(attention.ins[1])?;
         let rope_k = graph.producer(*graph.node(store).ins.first()?)?;
-        let (Op::Rope(q), Op::Rope(k)) = (&graph.node(rope_q).op, &graph.node(rope_k).op) else { return None };
+        let (Op::Rope(q), Op::Rope(k)) = (&graph.node(rope_q).op, &graph.node(rope_k).op) else {
+            return None;
+        };
         let alike = wootz_graph::op::Rope { heads: k.heads, ..*q } == *k;
         if !alike || only_reader(graph.node(rope_k).outs[0]) != Some(store) {
             return None;

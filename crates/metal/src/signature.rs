@@ -152,8 +152,10 @@ fn split_arguments(list: &str) -> impl Iterator<Item = &str> {
 
 /// One argument, such as `device const float* x [[buffer(1)]]`.
 fn argument(kernel: &str, text: &str) -> Result<Argument, MetalError> {
-    let bad =
-        |reason: String| MetalError::Kernel { kernel: kernel.to_owned(), reason: format!("{text}: {reason}") };
+    let bad = |reason: String| MetalError::Kernel {
+        kernel: kernel.to_owned(),
+        reason: format!("{text}: {reason}"),
+    };
     let (declaration, attribute) =
         text.split_once("[[").ok_or_else(|| bad("an argument without an attribute".into()))?;
     let attribute = attribute.trim_end_matches("]]").trim();
@@ -185,7 +187,8 @@ mod tests {
     fn a_signature_is_read() {
         let [f] = &kernels(SOURCE).unwrap()[..] else { panic!("one kernel") };
         assert_eq!(f.name, "f");
-        let found: Vec<_> = f.buffers().map(|p| (p.name.as_str(), p.index, p.access, p.ty.as_str())).collect();
+        let found: Vec<_> =
+            f.buffers().map(|p| (p.name.as_str(), p.index, p.access, p.ty.as_str())).collect();
         let expected = [
             ("args", 0, Access::Constant, "Args"),
             ("x", 1, Access::Read, "float"),
@@ -194,7 +197,10 @@ mod tests {
         assert_eq!(found, expected);
         let at = Builtin { ty: "uint2".into(), attribute: "thread_position_in_grid".into() };
         assert_eq!(f.arguments[3], Argument::Builtin(at));
-        assert_eq!(constants(SOURCE).unwrap(), [Constant { ty: "bool".into(), name: "causal".into(), index: 2 }]);
+        assert_eq!(
+            constants(SOURCE).unwrap(),
+            [Constant { ty: "bool".into(), name: "causal".into(), index: 2 }]
+        );
     }
 
     #[test]

@@ -58,34 +58,76 @@ fn grids() {
     let s3 = [1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0];
     let same = |v: f32| v;
     let books = [
-        codebook(WeightType::IQ2_XXS, 256, 8, &twos, |i, b| {
-            put_f16(b, 0, 8.0);
-            b[2] = i as u8;
-        }, same),
-        codebook(WeightType::IQ2_XS, 512, 8, &twos, |i, b| {
-            put_f16(b, 0, 8.0);
-            b[2..4].copy_from_slice(&(i as u16).to_le_bytes());
-        }, same),
-        codebook(WeightType::IQ2_S, 1024, 8, &twos, |i, b| {
-            put_f16(b, 0, 8.0);
-            b[2] = i as u8;
-            b[66] = (i >> 8) as u8;
-        }, same),
-        codebook(WeightType::IQ3_XXS, 256, 4, &xxs3, |i, b| {
-            put_f16(b, 0, 4.0);
-            b[2] = i as u8;
-        }, same),
-        codebook(WeightType::IQ3_S, 512, 4, &s3, |i, b| {
-            put_f16(b, 0, 1.0);
-            b[2] = i as u8;
-            b[66] = (i >> 8) as u8;
-        }, same),
+        codebook(
+            WeightType::IQ2_XXS,
+            256,
+            8,
+            &twos,
+            |i, b| {
+                put_f16(b, 0, 8.0);
+                b[2] = i as u8;
+            },
+            same,
+        ),
+        codebook(
+            WeightType::IQ2_XS,
+            512,
+            8,
+            &twos,
+            |i, b| {
+                put_f16(b, 0, 8.0);
+                b[2..4].copy_from_slice(&(i as u16).to_le_bytes());
+            },
+            same,
+        ),
+        codebook(
+            WeightType::IQ2_S,
+            1024,
+            8,
+            &twos,
+            |i, b| {
+                put_f16(b, 0, 8.0);
+                b[2] = i as u8;
+                b[66] = (i >> 8) as u8;
+            },
+            same,
+        ),
+        codebook(
+            WeightType::IQ3_XXS,
+            256,
+            4,
+            &xxs3,
+            |i, b| {
+                put_f16(b, 0, 4.0);
+                b[2] = i as u8;
+            },
+            same,
+        ),
+        codebook(
+            WeightType::IQ3_S,
+            512,
+            4,
+            &s3,
+            |i, b| {
+                put_f16(b, 0, 1.0);
+                b[2] = i as u8;
+                b[66] = (i >> 8) as u8;
+            },
+            same,
+        ),
         // Values are shifted by an eighth and scaled by one: -1, 0, 1.
-        codebook(WeightType::IQ1_S, 2048, 8, &[-1.0, 0.0, 1.0], |i, b| {
-            put_f16(b, 0, 1.0);
-            b[2] = i as u8;
-            b[34] = (i >> 8) as u8;
-        }, |v| v - 0.125),
+        codebook(
+            WeightType::IQ1_S,
+            2048,
+            8,
+            &[-1.0, 0.0, 1.0],
+            |i, b| {
+                put_f16(b, 0, 1.0);
+                b[2] = i as u8;
+                b[34] = (i >> 8) as u8;
+            },
+            |v| v - 0.125,
+        ),
     ];
     let names = ["IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S"];
     let mut text = String::from(

@@ -112,17 +112,24 @@ impl CommandBuffer for Recorder {
             return Err(bad(format!("{} threads, the kernel runs with at most {most}", d.threads)));
         }
         encoder.setComputePipelineState(&pipeline.state);
-        if let Some(args) = NonNull::new(d.args.as_ptr().cast_mut().cast::<c_void>()).filter(|_| !d.args.is_empty()) {
+        if let Some(args) =
+            NonNull::new(d.args.as_ptr().cast_mut().cast::<c_void>()).filter(|_| !d.args.is_empty())
+        {
             // SAFETY: Metal copies the bytes at once.
             unsafe { encoder.setBytes_length_atIndex(args, d.args.len(), 0) };
         }
         for (index, slice) in d.buffers {
             // SAFETY: the piece lies inside the buffer, as was checked; kernels keep to their pieces.
             unsafe {
-                encoder.setBuffer_offset_atIndex(Some(own(&slice.buffer)?), slice.offset as usize, *index as usize);
+                encoder.setBuffer_offset_atIndex(
+                    Some(own(&slice.buffer)?),
+                    slice.offset as usize,
+                    *index as usize,
+                );
             }
         }
-        let size = |v: [u32; 3]| MTLSize { width: v[0] as usize, height: v[1] as usize, depth: v[2] as usize };
+        let size =
+            |v: [u32; 3]| MTLSize { width: v[0] as usize, height: v[1] as usize, depth: v[2] as usize };
         encoder.dispatchThreadgroups_threadsPerThreadgroup(size(d.grid), size([d.threads, 1, 1]));
         Ok(())
     }

@@ -227,7 +227,8 @@ impl MetalDevice for AppleDevice {
                 library
             }
         };
-        let pipeline = pipeline::pipeline(&self.device, &library, &self.sources, function, self.caps.simd_width)?;
+        let pipeline =
+            pipeline::pipeline(&self.device, &library, &self.sources, function, self.caps.simd_width)?;
         made.insert(function.clone(), pipeline.clone());
         Ok(pipeline)
     }
@@ -296,8 +297,8 @@ impl Source for AppleDevices {
     fn open(&self, index: usize) -> Result<Arc<dyn MetalDevice>, MetalError> {
         autoreleasepool(|_| {
             let device = MTLCopyAllDevices().iter().nth(index);
-            let device =
-                device.ok_or_else(|| MetalError::Unavailable(format!("there is no device number {index}")))?;
+            let device = device
+                .ok_or_else(|| MetalError::Unavailable(format!("there is no device number {index}")))?;
             Ok(Arc::new(AppleDevice::new(device)?) as Arc<dyn MetalDevice>)
         })
     }

@@ -55,7 +55,10 @@ impl Drop for Mapping {
 enum Place {
     Own(Mapping),
     /// Memory of somebody else, which is only read.
-    Wrapped { base: *const u8, _owner: Arc<dyn Any + Send + Sync> },
+    Wrapped {
+        base: *const u8,
+        _owner: Arc<dyn Any + Send + Sync>,
+    },
 }
 
 /// The memory of a buffer, which commands refer to without keeping it alive.

@@ -101,14 +101,8 @@ impl Queue {
             Order::Random(seed) => seed,
             _ => 1,
         };
-        let state = State {
-            waiting: VecDeque::new(),
-            made: 0,
-            ran: 0,
-            failed: Vec::new(),
-            interval: 0,
-            random,
-        };
+        let state =
+            State { waiting: VecDeque::new(), made: 0, ran: 0, failed: Vec::new(), interval: 0, random };
         let stacks = Mapping::new(STACK_BYTES * MAX_THREADS, "stacks of emulated threads")?;
         Ok(Queue { profile, state: Mutex::new(state), stacks })
     }

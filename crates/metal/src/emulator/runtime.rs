@@ -102,7 +102,8 @@ impl KernelLibrary {
 
     /// The address of a symbol.
     pub(super) fn symbol(&self, name: &str) -> Result<*const c_void, MetalError> {
-        let missing = || MetalError::Unavailable(format!("the compiled kernels have no {name}: {}", last_error()));
+        let missing =
+            || MetalError::Unavailable(format!("the compiled kernels have no {name}: {}", last_error()));
         let name = CString::new(name).map_err(|_| missing())?;
         // SAFETY: the handle lives, the name is a C string.
         let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };

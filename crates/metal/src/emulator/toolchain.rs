@@ -99,9 +99,9 @@ impl Toolchain {
         let mut link = Command::new(&self.clang);
         link.args(["-shared", "-nostdlib", "-o"]).arg(&partial).arg(&object).arg(&runtime);
         run(&mut link, &function.label())?;
-        std::fs::remove_file(&object).and_then(|()| std::fs::rename(&partial, &target)).map_err(|e| {
-            MetalError::Unavailable(format!("{}: {e}", target.display()))
-        })?;
+        std::fs::remove_file(&object)
+            .and_then(|()| std::fs::rename(&partial, &target))
+            .map_err(|e| MetalError::Unavailable(format!("{}: {e}", target.display())))?;
         Ok(target)
     }
 

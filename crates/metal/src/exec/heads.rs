@@ -1,7 +1,7 @@
 //! Launches between projections and the output projection: head norms, rotary embedding, cache, attention.
 
 use wootz_graph::op::{Attention, Op, Rope, RopeStyle};
-use wootz_graph::{RunError, ValueId};
+use wootz_graph::{CacheSpec, RunError, ValueId};
 
 use super::launch::{ArgBytes, Launch, Place, Shape};
 use super::program::StepBuilder;
@@ -13,6 +13,9 @@ use crate::select::{self, Heads};
 
 /// Simdgroups of a threadgroup; as in attention.metal.
 const SIMDGROUPS: u32 = 4;
+/// Threads of a threadgroup and largest head; as in attention_tiles.metal.
+const TILE_THREADS: u32 = 128;
+const MAX_TILE_DIM: u32 = 128;
 
 impl StepBuilder<'_, '_> {
     /// Head norms, rotary embedding and the write to the cache, as many of them as the step has.
@@ -95,6 +98,46 @@ impl StepBuilder<'_, '_> {
         })
     }
 
+    /// Attention of many rows, with simdgroup matrices.
+    fn attention_tiles(
+        &mut self,
+        a: &Attention,
+        spec: &CacheSpec,
+        (q, out): (ValueId, ValueId),
+        args: AttentionArgs,
+    ) -> Result<Launch, RunError> {
+        let library = self
+            .with_cache_types(Library::plain("attention_tiles"))
+            .with("K_DIM", spec.k_dim)
+            .with("V_DIM", spec.v_dim);
+        let function = Function::new(library, "attention_tiles")
+            .set("causal", a.causal)
+            .set("has_window", a.window.is_some())
+            .set("has_softcap", a.softcap.is_some())
+            .set("has_sinks", a.sinks.is_some());
+        let call = self
+            .function(function)
+            .bind("q", self.place(q)?)
+            .bind("cache_k", Place::Fixed(self.cache(a.cache).k.clone()))
+            .bind("cache_v", Place::Fixed(self.cache(a.cache).v.clone()))
+            .bind("spans", Place::Step(StepPart::Spans(spec.group)))
+            .bind("blocks", Place::Step(StepPart::Blocks))
+            .bind("tiles", Place::Step(StepPart::Tiles))
+            .bind_some("sinks", self.vector(a.sinks)?)
+            .bind("y", self.place(out)?);
+        self.finish(call, TILE_THREADS, move |c| Shape {
+            args: ArgBytes::of(args),
+            grid: [args.heads, c.tiles, 1],
+        })
+    }
+
+    /// Whether attention of this plan runs in matrix form.
+    fn in_tiles(&self, spec: &CacheSpec) -> bool {
+        let fits = |dim: u32| dim.is_multiple_of(8) && dim <= MAX_TILE_DIM;
+        let many = !select::is_few(self.graph.key.tokens);
+        many && self.caps().simdgroup_matrix && fits(spec.k_dim) && fits(spec.v_dim)
+    }
+
     /// Attention, and the join of its splits.
     pub(super) fn attention(
         &mut self,
@@ -104,6 +147,17 @@ impl StepBuilder<'_, '_> {
     ) -> Result<Vec<Launch>, RunError> {
         let spec = self.graph.caches[a.cache.0 as usize].clone();
         let splits = select::splits(self.graph, a);
+        let args = AttentionArgs {
+            heads: a.heads,
+            kv_heads: spec.kv_heads,
+            splits,
+            window: a.window.unwrap_or(0),
+            scale: a.scale,
+            softcap: a.softcap.unwrap_or(0.0),
+        };
+        if self.in_tiles(&spec) {
+            return Ok(vec![self.attention_tiles(a, &spec, (q, out), args)?]);
+        }
         let library = self
             .with_cache_types(Library::plain("attention"))
             .with("K_DIM", spec.k_dim)
@@ -115,14 +169,6 @@ impl StepBuilder<'_, '_> {
                 .set("has_softcap", a.softcap.is_some())
                 .set("has_sinks", a.sinks.is_some())
                 .set("is_split", splits > 1)
-        };
-        let args = AttentionArgs {
-            heads: a.heads,
-            kv_heads: spec.kv_heads,
-            splits,
-            window: a.window.unwrap_or(0),
-            scale: a.scale,
-            softcap: a.softcap.unwrap_or(0.0),
         };
         let parts = match (splits, self.step.scratch) {
             (1, _) => Place::Nothing,

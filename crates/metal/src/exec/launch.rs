@@ -112,9 +112,9 @@ impl Call {
             }
             buffers.push((parameter.index, place));
         }
-        let unbound = signature.buffers().find(|p| {
-            p.access != Access::Constant && buffers.iter().all(|(index, _)| *index != p.index)
-        });
+        let unbound = signature
+            .buffers()
+            .find(|p| p.access != Access::Constant && buffers.iter().all(|(index, _)| *index != p.index));
         if let Some(parameter) = unbound {
             return Err(bad("nothing is bound to", &parameter.name));
         }

@@ -15,8 +15,8 @@ use std::time::Instant;
 
 use wootz_graph::op::Rope;
 use wootz_graph::{
-    CacheLayout, Executor, LoadRequest, MemoryUse, Outputs, Plan, ProgramId, RunError, StepInputs, StepOutput,
-    StepTime, Ticket,
+    CacheLayout, Executor, LoadRequest, MemoryUse, Outputs, Plan, ProgramId, RunError, StepInputs,
+    StepOutput, StepTime, Ticket,
 };
 
 use crate::device::{
@@ -102,8 +102,7 @@ impl MetalExecutor {
         let LoadRequest { weights, source, caches: layout, graph } = request;
         check_cache_types(&layout)?;
         let mut transfer = Transfer::new(device.clone());
-        let weights =
-            Weights::load(device.clone(), name, (weights, source), graph, &mut transfer, progress)?;
+        let weights = Weights::load(device.clone(), name, (weights, source), graph, &mut transfer, progress)?;
         let on = |e: MetalError| e.on(name);
         let mut caches = Vec::new();
         let mut buffers = Vec::new();
@@ -207,13 +206,13 @@ impl MetalExecutor {
     ) -> Result<Pending, RunError> {
         let key = &program.plan.graph.key;
         inputs.check(key)?;
-        let data = program.layout.pack(inputs, program.vocab)?;
+        let (data, tiles) = program.layout.pack(inputs, program.vocab)?;
         let tokens = inputs.tokens.len() as u32;
         let outputs = match key.outputs {
             Outputs::All => tokens,
             _ => inputs.outputs.len() as u32,
         };
-        let counts = Counts { tokens, outputs };
+        let counts = Counts { tokens, outputs, tiles };
         let at = (self.submitted as usize) % self.slots.len();
         // The slot's last step must be over before its buffers are written again; whoever waits for it hears of
         // failures.
@@ -241,7 +240,8 @@ impl MetalExecutor {
             };
             self.staged = Some(self.grow(&old, data.len() as u64)?);
         }
-        let frame = Frame { executor: self, program, counts, slot: at, total: data.len() as u64, output_bytes };
+        let frame =
+            Frame { executor: self, program, counts, slot: at, total: data.len() as u64, output_bytes };
         let (running, times) = frame.submit(id).map_err(|e| self.failed(e))?;
         self.slots[at].running = running;
         if let Some(trace) = &mut self.trace {
@@ -424,11 +424,9 @@ impl Frame<'_> {
         };
         match place {
             Place::Fixed(slice) => slice.clone(),
-            Place::Value { offset, rows: kind, row_bytes } => Slice {
-                buffer: executor.arena.clone(),
-                offset: *offset,
-                bytes: rows(kind) * row_bytes,
-            },
+            Place::Value { offset, rows: kind, row_bytes } => {
+                Slice { buffer: executor.arena.clone(), offset: *offset, bytes: rows(kind) * row_bytes }
+            }
             Place::Scratch(region) => Slice {
                 buffer: executor.arena.clone(),
                 offset: region.offset as u64,

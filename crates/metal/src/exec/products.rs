@@ -14,8 +14,6 @@ use crate::select;
 /// Rows that a simdgroup takes, and simdgroups of a threadgroup; as in matvec.metal.
 const ROWS: u32 = 4;
 const SIMDGROUPS: u32 = 2;
-/// Matrices that one launch multiplies with.
-const MATRICES: usize = 3;
 /// Tiles of matmul.metal.
 const TILE_TOKENS: u32 = 32;
 const TILE_OUTPUTS: u32 = 64;
@@ -87,7 +85,7 @@ impl StepBuilder<'_, '_> {
         let mut launches = Vec::new();
         for ty in types {
             let alike: Vec<_> = parts.linears.iter().filter(|(l, ..)| self.ty(l.weight) == ty).collect();
-            for group in alike.chunks(MATRICES) {
+            for group in alike.chunks(select::MATRICES) {
                 launches.push(self.matvec(x, &parts, group)?);
             }
         }
@@ -133,11 +131,11 @@ impl StepBuilder<'_, '_> {
             products[0].out = self.place(sum)?;
         }
         let residual = parts.add.map(|(other, _)| self.place(other)).transpose()?;
-        let biases = (0..products.len()).filter(|i| products[*i].bias.is_some()).map(|i| 1u32 << i).sum::<u32>();
+        let biases =
+            (0..products.len()).filter(|i| products[*i].bias.is_some()).map(|i| 1u32 << i).sum::<u32>();
         let batch = if self.graph.ty(x).rows(&self.graph.key) == 1 { 1 } else { 4 };
         let weight = group[0].0.weight;
-        let library =
-            Library::plain("matvec").with("WEIGHT", self.ty(weight)).with("BATCH", batch);
+        let library = Library::plain("matvec").with("WEIGHT", self.ty(weight)).with("BATCH", batch);
         let norm = parts.norm.as_ref().map(|(norm, _)| *norm);
         let function = Function::new(library, "matvec")
             .set("activation", parts.glu.as_ref().map_or(0, |(a, ..)| activation(*a)))
@@ -172,7 +170,8 @@ impl StepBuilder<'_, '_> {
             eps: norm.map_or(0.0, |n| n.eps),
         };
         let rows_of_tile = if gated { ROWS / 2 } else { ROWS };
-        let tiles = [args.rows0, args.rows1, args.rows2].map(|n| n.div_ceil(rows_of_tile)).iter().sum::<u32>();
+        let tiles =
+            [args.rows0, args.rows1, args.rows2].map(|n| n.div_ceil(rows_of_tile)).iter().sum::<u32>();
         let rows = self.rows(x);
         self.finish(call, SIMDGROUPS * self.caps().simd_width, move |c| {
             let tokens = rows(c);

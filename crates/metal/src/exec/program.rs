@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use wootz_graph::op::{Input, Op, Rope};
 use wootz_graph::{
-    After, CacheId, CacheLayout, Graph, KvType, NodeId, Plan, RunError, Rows, Step, Type, ValueId,
-    WeightId,
+    After, CacheId, CacheLayout, Graph, KvType, NodeId, Plan, Rows, RunError, Step, Type, ValueId, WeightId,
 };
 
 use super::launch::{ArgBytes, Call, Launch, Place, Shape};
@@ -154,7 +153,10 @@ impl StepBuilder<'_, '_> {
     }
 
     /// The row count of a value in a step.
-    pub(super) fn rows(&self, value: ValueId) -> impl Fn(Counts) -> u32 + Copy + Send + Sync + 'static + use<> {
+    pub(super) fn rows(
+        &self,
+        value: ValueId,
+    ) -> impl Fn(Counts) -> u32 + Copy + Send + Sync + 'static + use<> {
         let outputs = matches!(self.graph.ty(value), Type::Matrix { rows: Rows::Outputs, .. });
         move |counts: Counts| if outputs { counts.outputs } else { counts.tokens }
     }
@@ -241,11 +243,8 @@ impl StepBuilder<'_, '_> {
                     .bind_some("bias", self.vector(route.bias)?)
                     .bind("ids", self.place(node.outs[0])?)
                     .bind("weights", self.place(node.outs[1])?);
-                let args = RouteArgs {
-                    experts: self.cols(node.ins[0]),
-                    used: route.used,
-                    scale: route.scale,
-                };
+                let args =
+                    RouteArgs { experts: self.cols(node.ins[0]), used: route.used, scale: route.scale };
                 let rows = self.rows(node.ins[0]);
                 self.finish(call, self.caps().simd_width, move |c| Shape {
                     args: ArgBytes::of(args),
@@ -275,13 +274,7 @@ impl StepBuilder<'_, '_> {
         Ok(vec![launch])
     }
 
-    fn embed(
-        &mut self,
-        table: WeightId,
-        scale: f32,
-        ids: ValueId,
-        out: ValueId,
-    ) -> Result<Launch, RunError> {
+    fn embed(&mut self, table: WeightId, scale: f32, ids: ValueId, out: ValueId) -> Result<Launch, RunError> {
         let info = self.compiler.weights.table().info(table);
         let args = EmbedArgs { cols: self.cols(out), row_bytes: info.row_bytes() as u32, scale };
         let library = Library::plain("embed").with("WEIGHT", info.ty);
@@ -316,10 +309,7 @@ impl StepBuilder<'_, '_> {
         let (rows, cols, threads) = (self.rows(out), self.cols(out), self.threads());
         self.finish(call, threads, move |c| {
             let count = rows(c) * cols;
-            Shape {
-                args: ArgBytes::of(ElementArgs { count, factor }),
-                grid: [count.div_ceil(threads), 1, 1],
-            }
+            Shape { args: ArgBytes::of(ElementArgs { count, factor }), grid: [count.div_ceil(threads), 1, 1] }
         })
     }
 
@@ -362,8 +352,7 @@ impl StepBuilder<'_, '_> {
             .bind_some("bias", self.vector(norm.bias)?)
             .bind_some("residual", residual.map(|r| self.place(r)).transpose()?)
             .bind("y", self.place(out)?);
-        let args =
-            NormArgs { cols: self.cols(out) / norm.groups, groups: norm.groups, eps: norm.eps };
+        let args = NormArgs { cols: self.cols(out) / norm.groups, groups: norm.groups, eps: norm.eps };
         let width = self.caps().simd_width;
         let threads = args.cols.div_ceil(4).next_multiple_of(width).min(self.threads());
         let rows = self.rows(out);

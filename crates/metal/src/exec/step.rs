@@ -1,15 +1,22 @@
 //! What the host gives each step: tokens, positions, places in the cache.
 
+use std::ops::Range;
+
 use wootz_graph::{BLOCK_TOKENS, GraphKey, RunError, StepInputs};
 
-use crate::args::TokenSpan;
+use crate::args::{TokenSpan, TokenTile};
 
 /// Row counts of a step that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) tokens: u32,
     pub(super) outputs: u32,
+    /// Entries of [`StepPart::Tiles`].
+    pub(super) tiles: u32,
 }
+
+/// Tokens of a tile; as in attention_tiles.metal.
+const TILE: usize = 32;
 
 /// A part of a step's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +24,8 @@ pub(super) enum StepPart {
     Tokens,
     Positions,
     OutputRows,
+    /// Runs of up to [`TILE`] tokens of one sequence.
+    Tiles,
     /// Slot in the cache group that each token is written to.
     Slots(u32),
     /// A [`TokenSpan`] for each token.
@@ -30,6 +39,7 @@ pub(super) enum StepPart {
 pub(super) struct StepLayout {
     tokens: u64,
     outputs: u64,
+    tiles: u64,
     groups: u64,
 }
 
@@ -38,16 +48,24 @@ const ALIGN: u64 = 256;
 impl StepLayout {
     pub(super) fn new(key: &GraphKey, groups: usize) -> StepLayout {
         let round = |elements: u32| (4 * u64::from(elements)).next_multiple_of(ALIGN);
-        StepLayout { tokens: round(key.tokens), outputs: round(key.output_rows()), groups: groups as u64 }
+        // Every sequence may end in a tile that is not full.
+        let tiles = key.tokens / TILE as u32 + key.seqs.min(key.tokens);
+        StepLayout {
+            tokens: round(key.tokens),
+            outputs: round(key.output_rows()),
+            tiles: round(2 * tiles),
+            groups: groups as u64,
+        }
     }
 
     /// First byte of a part.
     pub(super) fn offset(&self, part: StepPart) -> u64 {
-        let group = |g: u64| 2 * self.tokens + self.outputs + g * 5 * self.tokens;
+        let group = |g: u64| 2 * self.tokens + self.outputs + self.tiles + g * 5 * self.tokens;
         match part {
             StepPart::Tokens => 0,
             StepPart::Positions => self.tokens,
             StepPart::OutputRows => 2 * self.tokens,
+            StepPart::Tiles => 2 * self.tokens + self.outputs,
             StepPart::Slots(g) => group(u64::from(g)),
             StepPart::Spans(g) => group(u64::from(g)) + self.tokens,
             StepPart::Blocks => group(self.groups),
@@ -59,13 +77,14 @@ impl StepLayout {
         match part {
             StepPart::Tokens | StepPart::Positions | StepPart::Slots(_) => 4 * u64::from(counts.tokens),
             StepPart::OutputRows => 4 * u64::from(counts.outputs),
+            StepPart::Tiles => 8 * u64::from(counts.tiles),
             StepPart::Spans(_) => 16 * u64::from(counts.tokens),
             StepPart::Blocks => total - self.offset(StepPart::Blocks),
         }
     }
 
-    /// The data of a step; `vocab` is the number of entries of the embedding table.
-    pub(super) fn pack(&self, inputs: &StepInputs<'_>, vocab: u64) -> Result<Vec<u8>, RunError> {
+    /// The data of a step and the number of its tiles; `vocab` is the number of entries of the embedding table.
+    pub(super) fn pack(&self, inputs: &StepInputs<'_>, vocab: u64) -> Result<(Vec<u8>, u32), RunError> {
         if let Some(token) = inputs.tokens.iter().find(|t| **t < 0 || **t as u64 >= vocab) {
             return Err(RunError::Input(format!("token {token} is not in the vocabulary")));
         }
@@ -77,7 +96,10 @@ impl StepLayout {
         put(StepPart::Tokens, bytemuck::cast_slice(inputs.tokens));
         put(StepPart::Positions, bytemuck::cast_slice(inputs.positions));
         put(StepPart::OutputRows, bytemuck::cast_slice(inputs.outputs));
-        let ends = ends(inputs);
+        let runs = runs(inputs);
+        let tiles = tiles(&runs);
+        put(StepPart::Tiles, bytemuck::cast_slice(&tiles));
+        let ends = ends(inputs, &runs);
         let mut blocks: Vec<u32> = Vec::new();
         for (g, set) in inputs.groups.iter().enumerate() {
             // Each sequence's list once, in the order in which sequences come.
@@ -104,20 +126,37 @@ impl StepLayout {
             put(StepPart::Spans(g as u32), bytemuck::cast_slice(&spans));
         }
         data.extend_from_slice(bytemuck::cast_slice(&blocks));
-        Ok(data)
+        Ok((data, tiles.len() as u32))
     }
 }
 
-/// Positions of each token's sequence after the step. Tokens of a sequence stand together.
-fn ends(inputs: &StepInputs<'_>) -> Vec<u32> {
-    let mut ends = vec![0; inputs.tokens.len()];
+/// Tokens of each sequence, which stand together.
+fn runs(inputs: &StepInputs<'_>) -> Vec<Range<usize>> {
     let mut first = 0;
-    while first < ends.len() {
-        let sequence = inputs.sequences[first];
-        let run = inputs.sequences[first..].iter().take_while(|s| **s == sequence).count();
-        let last = inputs.positions[first..first + run].iter().max().copied().unwrap_or(0);
-        ends[first..first + run].fill(last as u32 + 1);
-        first += run;
+    let runs = inputs.sequences.chunk_by(|a, b| a == b);
+    runs.map(|run| {
+        first += run.len();
+        first - run.len()..first
+    })
+    .collect()
+}
+
+fn tiles(runs: &[Range<usize>]) -> Vec<TokenTile> {
+    let cut = |run: &Range<usize>| {
+        let run = run.clone();
+        run.clone()
+            .step_by(TILE)
+            .map(move |first| TokenTile { first: first as u32, count: TILE.min(run.end - first) as u32 })
+    };
+    runs.iter().flat_map(cut).collect()
+}
+
+/// Positions of each token's sequence after the step.
+fn ends(inputs: &StepInputs<'_>, runs: &[Range<usize>]) -> Vec<u32> {
+    let mut ends = vec![0; inputs.tokens.len()];
+    for run in runs {
+        let last = inputs.positions[run.clone()].iter().max().copied().unwrap_or(0);
+        ends[run.clone()].fill(last as u32 + 1);
     }
     ends
 }

@@ -102,7 +102,12 @@ impl Weights {
     }
 
     /// A new buffer of f32 values for kernels to read.
-    pub(super) fn constant(&self, values: &[f32], what: &str, transfer: &mut Transfer) -> Result<Slice, RunError> {
+    pub(super) fn constant(
+        &self,
+        values: &[f32],
+        what: &str,
+        transfer: &mut Transfer,
+    ) -> Result<Slice, RunError> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let mode = if self.device.caps().unified { StorageMode::Shared } else { transfer.gpu_mode() };
         let make = || {
@@ -262,8 +267,7 @@ impl Loader<'_> {
         if places.is_empty() {
             return Ok(HashMap::new());
         }
-        let mode =
-            if self.device.caps().unified { StorageMode::Shared } else { self.transfer.gpu_mode() };
+        let mode = if self.device.caps().unified { StorageMode::Shared } else { self.transfer.gpu_mode() };
         let buffer = self.device.buffer(offset, mode, "vectors").map_err(|e| e.on(self.name))?;
         let mut slices = HashMap::new();
         for (id, offset, bytes) in places {

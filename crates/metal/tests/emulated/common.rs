@@ -1,7 +1,5 @@
 //! Emulated devices for tests.
 
-pub(crate) mod model;
-
 use std::sync::Arc;
 
 use wootz_metal::emulator::{Emulators, Profile, Toolchain};
