@@ -5,7 +5,7 @@
 
 FUNCTION_CONSTANT(bool, norm_query, 1);
 FUNCTION_CONSTANT(bool, norm_key, 2);
-FUNCTION_CONSTANT(bool, rotate, 3);
+FUNCTION_CONSTANT(bool, has_rotation, 3);
 FUNCTION_CONSTANT(bool, adjacent, 4);
 
 enum : uint { MAX_HEAD = 576 };
@@ -50,7 +50,7 @@ kernel void heads(constant HeadsArgs& args [[buffer(0)]],
         for (uint i = lane; i < dim; i += simd_width) head[i] *= inverse * (is_query ? q_weight[i] : k_weight[i]);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (rotate && (is_query || is_key)) {
+    if (has_rotation && (is_query || is_key)) {
         float position = float(positions[token]);
         uint half_dims = args.dims / 2;
         for (uint i = lane; i < half_dims; i += simd_width) {

@@ -7,7 +7,7 @@ enum { SOFTMAX = 0, SIGMOID = 1, SOFTMAX_CHOSEN = 2 };
 
 FUNCTION_CONSTANT(uint, gating, 1);
 FUNCTION_CONSTANT(bool, has_bias, 2);
-FUNCTION_CONSTANT(bool, normalize, 3);
+FUNCTION_CONSTANT(bool, divide_by_sum, 3);
 
 enum : uint { MAX_EXPERTS = 512 };
 
@@ -69,7 +69,7 @@ kernel void route(constant RouteArgs& args [[buffer(0)]],
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
     }
-    float factor = normalize || gating == SOFTMAX_CHOSEN ? args.scale / all : args.scale;
+    float factor = divide_by_sum || gating == SOFTMAX_CHOSEN ? args.scale / all : args.scale;
     // The weights were kept where the gates had been.
     if (lane == 0) {
         for (uint s = 0; s < args.used; s++) to[s] = gates[uint(to_ids[s])] * factor;

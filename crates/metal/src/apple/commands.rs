@@ -36,6 +36,7 @@ pub(super) struct Recorder {
     label: String,
     /// An encoder that Metal did not give.
     failure: Option<MetalError>,
+    committed: bool,
 }
 
 impl Recorder {
@@ -57,6 +58,7 @@ impl Recorder {
             caps: caps.clone(),
             label: label.to_owned(),
             failure: None,
+            committed: false,
         })
     }
 
@@ -186,15 +188,20 @@ impl CommandBuffer for Recorder {
         // SAFETY: the block takes what Metal gives it, and Metal copies it.
         unsafe { self.buffer.0.addCompletedHandler(RcBlock::as_ptr(&block)) };
         self.buffer.0.commit();
+        self.committed = true;
         let buffer: Retained<_> = self.buffer.0.clone();
         Ok(Arc::new(Committed { buffer: Object(buffer), done, label: self.label.clone() }))
     }
 }
 
 impl Drop for Recorder {
-    /// Metal does not let an encoder go that was not ended.
+    /// Metal lets no encoder go that was not ended, and buffers behind one that was not committed never run. What was
+    /// encoded before a failure writes nothing that outlives the step.
     fn drop(&mut self) {
         self.end();
+        if !self.committed {
+            self.buffer.0.commit();
+        }
     }
 }
 

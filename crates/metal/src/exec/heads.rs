@@ -69,7 +69,7 @@ impl StepBuilder<'_, '_> {
         let function = Function::new(self.with_cache_types(Library::plain("heads")), "heads")
             .set("norm_query", norm_q.is_some())
             .set("norm_key", norm_k.is_some())
-            .set("rotate", rope_of.is_some())
+            .set("has_rotation", rope_of.is_some())
             .set("adjacent", rope_of.is_some_and(|r| r.style == RopeStyle::Adjacent));
         let turns = rope_of.map(|r| self.turns(&r)).transpose()?;
         let group = store.map_or(0, |(_, cache)| self.group(cache));

@@ -41,12 +41,40 @@ pub(crate) struct ExecOptions {
     pub(crate) command_buffers: usize,
 }
 
+/// A buffer that grows with the steps, and is resident while it is there.
+struct Growing {
+    buffer: Buffer,
+    _resident: Box<dyn Residency>,
+}
+
+impl Growing {
+    fn new(
+        device: &dyn MetalDevice,
+        bytes: u64,
+        mode: StorageMode,
+        label: &str,
+    ) -> Result<Growing, MetalError> {
+        let buffer = device.buffer(bytes, mode, label)?;
+        let resident = device.keep_resident(std::slice::from_ref(&buffer))?;
+        Ok(Growing { buffer, _resident: resident })
+    }
+
+    /// A larger one, unless this one is large enough; what is in it need not be kept.
+    fn larger(&self, device: &dyn MetalDevice, bytes: u64) -> Result<Option<Growing>, MetalError> {
+        if self.buffer.len() >= bytes {
+            return Ok(None);
+        }
+        let bytes = bytes.next_power_of_two().min(device.caps().max_buffer).max(bytes);
+        Growing::new(device, bytes, self.buffer.mode(), self.buffer.label()).map(Some)
+    }
+}
+
 /// Buffers of one step under way.
 struct Slot {
     /// Written by the host.
-    inputs: Buffer,
+    inputs: Growing,
     /// Read by the host.
-    outputs: Buffer,
+    outputs: Growing,
     running: Vec<Arc<dyn Completion>>,
 }
 
@@ -76,17 +104,17 @@ pub(crate) struct MetalExecutor {
     transfer: Transfer,
     ropes: Vec<(Rope, Slice)>,
     programs: Vec<Program>,
-    arena: Buffer,
+    arena: Growing,
     /// The GPU's copy of step inputs, where it does not read the host's.
-    staged: Option<Buffer>,
+    staged: Option<Growing>,
     nothing: Buffer,
     slots: Vec<Slot>,
     pending: VecDeque<Pending>,
     submitted: u64,
     output: Vec<f32>,
     trace: Option<Trace>,
-    /// Dropped with the buffers.
-    resident: Vec<Box<dyn Residency>>,
+    /// Of the caches.
+    _resident: Box<dyn Residency>,
 }
 
 impl MetalExecutor {
@@ -120,14 +148,19 @@ impl MetalExecutor {
             let v = make(layout.v_type, spec.v_dim, "values").map_err(on)?;
             caches.push(CacheBuffers { k, v });
         }
-        let arena = device.buffer(1, transfer.gpu_mode(), "arena").map_err(on)?;
+        let growing = |mode, label: &str| Growing::new(&*device, 1, mode, label);
+        let arena = growing(transfer.gpu_mode(), "arena").map_err(on)?;
+        let staged = match device.caps().unified {
+            true => None,
+            false => Some(growing(transfer.gpu_mode(), "staged step inputs").map_err(on)?),
+        };
         let nothing = device.buffer(16, transfer.gpu_mode(), "nothing").map_err(on)?;
-        let resident = vec![device.keep_resident(&buffers).map_err(on)?];
+        let resident = device.keep_resident(&buffers).map_err(on)?;
         let slots = (0..IN_FLIGHT)
             .map(|_| {
                 Ok(Slot {
-                    inputs: device.buffer(1, transfer.upload_mode(), "step inputs")?,
-                    outputs: device.buffer(1, transfer.readback_mode(), "step outputs")?,
+                    inputs: growing(transfer.upload_mode(), "step inputs")?,
+                    outputs: growing(transfer.readback_mode(), "step outputs")?,
                     running: Vec::new(),
                 })
             })
@@ -145,31 +178,19 @@ impl MetalExecutor {
             ropes: Vec::new(),
             programs: Vec::new(),
             arena,
-            staged: None,
+            staged,
             nothing,
             slots,
             pending: VecDeque::new(),
             submitted: 0,
             output: Vec::new(),
             trace: None,
-            resident,
+            _resident: resident,
         })
     }
 
     fn failed(&self, e: MetalError) -> RunError {
         e.on(&self.name)
-    }
-
-    /// Makes a buffer at least as large as asked for; what was in it is lost.
-    fn grow(&mut self, old: &Buffer, bytes: u64) -> Result<Buffer, RunError> {
-        if old.len() >= bytes {
-            return Ok(old.clone());
-        }
-        let bytes = bytes.next_power_of_two().min(self.device.caps().max_buffer).max(bytes);
-        let new = self.device.buffer(bytes, old.mode(), old.label()).map_err(|e| self.failed(e))?;
-        let resident = self.device.keep_resident(std::slice::from_ref(&new)).map_err(|e| self.failed(e))?;
-        self.resident.push(resident);
-        Ok(new)
     }
 
     /// Waits for all steps under way; their results stay to be asked for.
@@ -225,21 +246,8 @@ impl MetalExecutor {
             wootz_graph::Rows::Outputs => outputs,
         });
         let output_bytes = 4 * u64::from(rows) * cols as u64;
-        let old = self.slots[at].inputs.clone();
-        self.slots[at].inputs = self.grow(&old, data.len() as u64)?;
-        let old = self.slots[at].outputs.clone();
-        self.slots[at].outputs = self.grow(&old, output_bytes)?;
-        self.slots[at].inputs.write(0, &data).map_err(|e| self.failed(e))?;
-        if !self.unified() {
-            let old = match self.staged.take() {
-                Some(staged) => staged,
-                None => {
-                    let mode = self.transfer.gpu_mode();
-                    self.device.buffer(1, mode, "staged step inputs").map_err(|e| self.failed(e))?
-                }
-            };
-            self.staged = Some(self.grow(&old, data.len() as u64)?);
-        }
+        self.reserve(at, data.len() as u64, output_bytes)?;
+        self.slots[at].inputs.buffer.write(0, &data).map_err(|e| self.failed(e))?;
         let frame =
             Frame { executor: self, program, counts, slot: at, total: data.len() as u64, output_bytes };
         let (running, times) = frame.submit(id).map_err(|e| self.failed(e))?;
@@ -249,6 +257,26 @@ impl MetalExecutor {
         }
         self.submitted += 1;
         Ok(Pending { ticket: Ticket(self.submitted), slot: at, rows: rows as usize, cols })
+    }
+
+    /// Makes room for a step's inputs and outputs.
+    fn reserve(&mut self, at: usize, inputs: u64, outputs: u64) -> Result<(), RunError> {
+        let device = self.device.clone();
+        let larger = self.slots[at].inputs.larger(&*device, inputs).map_err(|e| self.failed(e))?;
+        if let Some(larger) = larger {
+            self.slots[at].inputs = larger;
+        }
+        let larger = self.slots[at].outputs.larger(&*device, outputs).map_err(|e| self.failed(e))?;
+        if let Some(larger) = larger {
+            self.slots[at].outputs = larger;
+        }
+        let larger = self.staged.as_ref().map(|s| s.larger(&*device, inputs)).transpose();
+        if let Some(larger) = larger.map_err(|e| self.failed(e))?.flatten() {
+            // Steps under way use the old one.
+            self.drain()?;
+            self.staged = Some(larger);
+        }
+        Ok(())
     }
 
     /// The pieces of all caches of a group that hold one block.
@@ -375,7 +403,7 @@ impl Frame<'_> {
         if let (true, Some(staged)) = (is_first, &executor.staged) {
             let piece = |buffer: &Buffer| Slice { buffer: buffer.clone(), offset: 0, bytes: self.total };
             commands.begin(Pass::Copy);
-            commands.copy(&piece(&slot.inputs), &piece(staged))?;
+            commands.copy(&piece(&slot.inputs.buffer), &piece(&staged.buffer))?;
         }
         commands.begin(Pass::Compute { concurrent: executor.options.concurrent });
         for launch in launches {
@@ -398,11 +426,11 @@ impl Frame<'_> {
         }
         if is_last && self.output_bytes > 0 && !executor.unified() {
             if let Some(from) = self.output_in_arena() {
-                let to = Slice { buffer: slot.outputs.clone(), offset: 0, bytes: self.output_bytes };
+                let to = Slice { buffer: slot.outputs.buffer.clone(), offset: 0, bytes: self.output_bytes };
                 commands.begin(Pass::Copy);
                 commands.copy(&from, &to)?;
-                if slot.outputs.mode() == StorageMode::Managed {
-                    commands.synchronize(&slot.outputs)?;
+                if to.buffer.mode() == StorageMode::Managed {
+                    commands.synchronize(&to.buffer)?;
                 }
             }
         }
@@ -412,7 +440,7 @@ impl Frame<'_> {
     /// The output's place in the arena: where it is written when the host cannot reach what the GPU writes.
     fn output_in_arena(&self) -> Option<Slice> {
         let region = self.program.plan.region(self.program.output?.value)?;
-        let buffer = self.executor.arena.clone();
+        let buffer = self.executor.arena.buffer.clone();
         Some(Slice { buffer, offset: region.offset as u64, bytes: self.output_bytes })
     }
 
@@ -424,18 +452,20 @@ impl Frame<'_> {
         };
         match place {
             Place::Fixed(slice) => slice.clone(),
-            Place::Value { offset, rows: kind, row_bytes } => {
-                Slice { buffer: executor.arena.clone(), offset: *offset, bytes: rows(kind) * row_bytes }
-            }
+            Place::Value { offset, rows: kind, row_bytes } => Slice {
+                buffer: executor.arena.buffer.clone(),
+                offset: *offset,
+                bytes: rows(kind) * row_bytes,
+            },
             Place::Scratch(region) => Slice {
-                buffer: executor.arena.clone(),
+                buffer: executor.arena.buffer.clone(),
                 offset: region.offset as u64,
                 bytes: region.bytes as u64,
             },
             Place::Step(part) => self.step_part(*part),
             Place::Output { rows: kind, row_bytes } => {
                 let bytes = rows(kind) * row_bytes;
-                let outputs = executor.slots[self.slot].outputs.clone();
+                let outputs = executor.slots[self.slot].outputs.buffer.clone();
                 match self.output_in_arena() {
                     Some(slice) if !executor.unified() => slice,
                     _ => Slice { buffer: outputs, offset: 0, bytes },
@@ -448,7 +478,7 @@ impl Frame<'_> {
     fn step_part(&self, part: StepPart) -> Slice {
         let layout = &self.program.layout;
         let inputs = &self.executor.slots[self.slot].inputs;
-        let buffer = self.executor.staged.as_ref().unwrap_or(inputs).clone();
+        let buffer = self.executor.staged.as_ref().unwrap_or(inputs).buffer.clone();
         let bytes = layout.bytes(part, self.counts, self.total);
         Slice { buffer, offset: layout.offset(part), bytes }
     }
@@ -456,12 +486,12 @@ impl Frame<'_> {
 
 impl Executor for MetalExecutor {
     fn memory(&self) -> MemoryUse {
-        let buffers = |slot: &Slot| slot.inputs.len() + slot.outputs.len();
-        let staged = self.staged.as_ref().map_or(0, |b| b.len());
+        let buffers = |slot: &Slot| slot.inputs.buffer.len() + slot.outputs.buffer.len();
+        let staged = self.staged.as_ref().map_or(0, |b| b.buffer.len());
         MemoryUse {
             weights: self.weights.bytes(),
             caches: self.caches.iter().map(|c| c.k.bytes + c.v.bytes).sum(),
-            scratch: self.arena.len() + staged + self.slots.iter().map(buffers).sum::<u64>(),
+            scratch: self.arena.buffer.len() + staged + self.slots.iter().map(buffers).sum::<u64>(),
         }
     }
 
@@ -469,11 +499,11 @@ impl Executor for MetalExecutor {
         if plan.backend != self.backend {
             return Err(RunError::Plan(format!("it was made for {}", plan.backend)));
         }
-        let old = self.arena.clone();
-        if plan.arena_bytes as u64 > old.len() {
-            // Steps under way use the old arena.
+        let larger = self.arena.larger(&*self.device, plan.arena_bytes as u64);
+        if let Some(larger) = larger.map_err(|e| self.failed(e))? {
+            // Steps under way use the old one.
             self.drain()?;
-            self.arena = self.grow(&old, plan.arena_bytes as u64)?;
+            self.arena = larger;
         }
         let mut compiler = Compiler {
             device: &self.device,
@@ -508,7 +538,7 @@ impl Executor for MetalExecutor {
         }
         result.map_err(|e| self.failed(e))?;
         self.output.resize(pending.rows * pending.cols, 0.0);
-        let outputs = self.slots[pending.slot].outputs.clone();
+        let outputs = self.slots[pending.slot].outputs.buffer.clone();
         outputs.read(0, bytemuck::cast_slice_mut(&mut self.output)).map_err(|e| self.failed(e))?;
         Ok(StepOutput { rows: pending.rows, cols: pending.cols, data: &self.output })
     }

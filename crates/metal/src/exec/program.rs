@@ -237,7 +237,7 @@ impl StepBuilder<'_, '_> {
                         Function::new(Library::plain("route"), "route")
                             .set("gating", route.gating as u32)
                             .set("has_bias", route.bias.is_some())
-                            .set("normalize", route.normalize),
+                            .set("divide_by_sum", route.normalize),
                     )
                     .bind("scores", self.place(node.ins[0])?)
                     .bind_some("bias", self.vector(route.bias)?)

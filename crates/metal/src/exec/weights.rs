@@ -9,7 +9,6 @@ use wootz_graph::{Graph, RunError, WeightId, WeightSource, WeightTable};
 
 use super::transfer::Transfer;
 use crate::device::{Buffer, MetalDevice, Residency, Slice, StorageMode};
-use crate::error::MetalError;
 
 /// Alignment of weights in buffers of our own.
 const ALIGN: u64 = 256;
@@ -110,13 +109,10 @@ impl Weights {
     ) -> Result<Slice, RunError> {
         let bytes: &[u8] = bytemuck::cast_slice(values);
         let mode = if self.device.caps().unified { StorageMode::Shared } else { transfer.gpu_mode() };
-        let make = || {
-            let slice = Slice::whole(&self.device.buffer(bytes.len() as u64, mode, what)?);
-            transfer.write(&slice, bytes)?;
-            Ok(slice)
-        };
-        let mut make = make;
-        make().map_err(|e: MetalError| e.on(&self.name))
+        let buffer = self.device.buffer(bytes.len() as u64, mode, what).map_err(|e| e.on(&self.name))?;
+        let slice = Slice::whole(&buffer);
+        transfer.write(&slice, bytes).map_err(|e| e.on(&self.name))?;
+        Ok(slice)
     }
 
     fn missing(&self, id: WeightId) -> RunError {
