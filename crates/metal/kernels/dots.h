@@ -58,11 +58,25 @@ template <> struct Dot<Q8_0> {
     }
 };
 
+// The same where the bytes are aligned to sixteen.
+inline float aligned_nibble_products(device const uchar* packed, uint high, thread const Sixteen& s) {
+    uint4 words = *(device const uint4*)packed;
+    uint mask = high != 0 ? 0xf0 : 0x0f;
+    float4 sum = float4(0.0f);
+    for (uint i = 0; i < 4; i++) {
+        uint w = words[i];
+        sum += s.x[i] * float4(w & mask, w & mask << 8, w & mask << 16, w & mask << 24);
+    }
+    float total = sum.x + (1.0f / 256.0f) * (sum.y + (1.0f / 256.0f) * (sum.z + (1.0f / 256.0f) * sum.w));
+    return high != 0 ? total * (1.0f / 16.0f) : total;
+}
+
+// Blocks of 144 bytes: rows of them are aligned to sixteen bytes, as tensors are.
 template <> struct Dot<Q4_K> {
     static inline float of16(device const uchar* block, uint part, thread const Sixteen& s) {
         uint g = part / 2;
         uint2 packed = scale_and_min(block + 4, g);
-        float products = nibble_products(block + 16 + g / 2 * 32 + part % 2 * 16, g % 2, s);
+        float products = aligned_nibble_products(block + 16 + g / 2 * 32 + part % 2 * 16, g % 2, s);
         return f16_at(block) * float(packed.x) * products - f16_at(block + 2) * float(packed.y) * s.sum;
     }
 };

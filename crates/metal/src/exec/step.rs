@@ -160,3 +160,55 @@ fn ends(inputs: &StepInputs<'_>, runs: &[Range<usize>]) -> Vec<u32> {
     }
     ends
 }
+
+#[cfg(test)]
+mod tests {
+    use wootz_graph::{BlockTable, Outputs, TableSet, Wants};
+
+    use super::*;
+
+    #[test]
+    fn parts_hold_what_the_step_says() {
+        // 40 tokens of one sequence from position 10 on, and one of another whose first blocks have left the window.
+        let positions: Vec<i32> = (10..50).chain([70]).collect();
+        let sequences: Vec<u32> = [0; 40].into_iter().chain([1]).collect();
+        let tables = [
+            BlockTable { first: 0, blocks: &[5, 3] },
+            BlockTable { first: 2, blocks: &[7] },
+        ];
+        let groups = [TableSet { tables: &tables }];
+        let inputs = StepInputs {
+            tokens: &[1; 41],
+            positions: &positions,
+            sequences: &sequences,
+            outputs: &[40],
+            groups: &groups,
+        };
+        let key = GraphKey {
+            tokens: 64,
+            seqs: 2,
+            outputs: Outputs::Some(1),
+            kv_span: 256,
+            wants: Wants::Logits,
+        };
+        let layout = StepLayout::new(&key, 1);
+        let (data, tiles) = layout.pack(&inputs, 2).unwrap();
+        let counts = Counts { tokens: 41, outputs: 1, tiles };
+        let part = |part: StepPart| -> Vec<u32> {
+            let at = layout.offset(part) as usize;
+            let bytes = layout.bytes(part, counts, data.len() as u64) as usize;
+            data[at..at + bytes].chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        };
+        assert_eq!(part(StepPart::Tiles), [0, 32, 32, 8, 40, 1]);
+        assert_eq!(part(StepPart::Positions)[39..], [49, 70]);
+        assert_eq!(part(StepPart::OutputRows), [40]);
+        let slots = part(StepPart::Slots(0));
+        assert_eq!((slots[0], slots[22], slots[40]), (5 * 32 + 10, 3 * 32, 7 * 32 + 6));
+        let spans = part(StepPart::Spans(0));
+        assert_eq!(spans[..4], [0, 0, 10, 50]);
+        assert_eq!(spans[160..], [2, 2, 70, 71]);
+        assert_eq!(part(StepPart::Blocks), [5, 3, 7]);
+        // A token that the table of embeddings does not have.
+        assert!(layout.pack(&inputs, 1).is_err());
+    }
+}

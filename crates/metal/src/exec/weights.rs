@@ -64,8 +64,9 @@ impl Weights {
             done: 0,
             buffers: Vec::new(),
         };
-        let wrapped =
-            device.caps().unified && !force_private() && matrices.iter().all(|m| source.mapped(*m).is_some());
+        // Kernels read up to 16 bytes at once; files whose tensors are aligned to less are copied.
+        let fits = |m: &WeightId| source.mapped(*m).is_some_and(|b| (b.as_ptr() as usize).is_multiple_of(16));
+        let wrapped = device.caps().unified && !force_private() && matrices.iter().all(fits);
         let matrices = if wrapped { loader.wrap(&matrices)? } else { loader.copy(&matrices)? };
         let vectors = loader.vectors(&vectors)?;
         let buffers = loader.buffers;
