@@ -42,8 +42,10 @@ fn metal_devices() -> Arc<dyn Source> {
 fn emulator() -> Option<Arc<dyn Backend>> {
     #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
     {
-        let own = std::path::PathBuf::from(".cache");
-        let folder = if own.is_dir() { own } else { std::env::temp_dir().join("wootz") };
+        // In a checkout of wootz, its own cache, where a compiler may have been fetched to.
+        let here = std::env::current_dir().unwrap_or_default();
+        let own = here.ancestors().map(|d| d.join(".cache")).find(|d| d.join("platforms").is_dir());
+        let folder = own.unwrap_or_else(|| std::env::temp_dir().join("wootz"));
         let source = Arc::new(wootz_metal::emulator::Emulators::new(folder));
         return Some(Arc::new(MetalBackend::new(EMULATOR, MetalOptions::from_environment(), source)));
     }

@@ -45,6 +45,20 @@ fn discrete_memory() {
 }
 
 #[test]
+fn a_real_model() {
+    let path = wootz_testkit::models::fetched("smollm2-135m-instruct-q4_1.gguf");
+    let model = TinyModel::from_file(wootz_gguf::Model::open(path).unwrap());
+    // "The capital of France is"
+    let prompt = [504, 3575, 282, 4649, 314];
+    for profile in [Profile::unified(), Profile::discrete()] {
+        let device = backend(Setup::new(profile.untraced()));
+        let (logits, tokens) = model.run(&device, KvType::F16, &prompt, 6).unwrap();
+        let error = nmse(&logits, &model.reference(KvType::F16, &prompt, &tokens));
+        assert!(error < 1e-6, "error {error:.1e}, tokens {tokens:?}");
+    }
+}
+
+#[test]
 #[ignore = "takes minutes; see docs/metal.md"]
 fn all_devices_in_all_orders() {
     for profile in Profile::all() {
