@@ -248,7 +248,7 @@ impl<'a> Picker<'a> {
     fn heads(&self) -> Option<Selection> {
         let heads = Heads::find(self.graph, self.at)?;
         let covers = heads.nodes();
-        (covers[0] == self.at).then(|| Selection { kernel: HEADS, covers, scratch: 0, in_place: None })
+        (covers[0] == self.at).then_some(Selection { kernel: HEADS, covers, scratch: 0, in_place: None })
     }
 }
 

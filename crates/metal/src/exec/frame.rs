@@ -129,14 +129,14 @@ impl Frame<'_> {
                 threads: launch.threads,
             })?;
         }
-        if is_last && self.output_bytes > 0 && !executor.unified() {
-            if let Some(from) = self.output_in_arena() {
-                let to = Slice { buffer: slot.outputs.buffer.clone(), offset: 0, bytes: self.output_bytes };
-                commands.begin(Pass::Copy);
-                commands.copy(&from, &to)?;
-                if to.buffer.mode() == StorageMode::Managed {
-                    commands.synchronize(&to.buffer)?;
-                }
+        if let Some(from) =
+            self.output_in_arena().filter(|_| is_last && !executor.unified() && self.output_bytes > 0)
+        {
+            let to = Slice { buffer: slot.outputs.buffer.clone(), offset: 0, bytes: self.output_bytes };
+            commands.begin(Pass::Copy);
+            commands.copy(&from, &to)?;
+            if to.buffer.mode() == StorageMode::Managed {
+                commands.synchronize(&to.buffer)?;
             }
         }
         commands.commit()

@@ -172,10 +172,7 @@ mod tests {
         // 40 tokens of one sequence from position 10 on, and one of another whose first blocks have left the window.
         let positions: Vec<i32> = (10..50).chain([70]).collect();
         let sequences: Vec<u32> = [0; 40].into_iter().chain([1]).collect();
-        let tables = [
-            BlockTable { first: 0, blocks: &[5, 3] },
-            BlockTable { first: 2, blocks: &[7] },
-        ];
+        let tables = [BlockTable { first: 0, blocks: &[5, 3] }, BlockTable { first: 2, blocks: &[7] }];
         let groups = [TableSet { tables: &tables }];
         let inputs = StepInputs {
             tokens: &[1; 41],
@@ -184,20 +181,18 @@ mod tests {
             outputs: &[40],
             groups: &groups,
         };
-        let key = GraphKey {
-            tokens: 64,
-            seqs: 2,
-            outputs: Outputs::Some(1),
-            kv_span: 256,
-            wants: Wants::Logits,
-        };
+        let key =
+            GraphKey { tokens: 64, seqs: 2, outputs: Outputs::Some(1), kv_span: 256, wants: Wants::Logits };
         let layout = StepLayout::new(&key, 1);
         let (data, tiles) = layout.pack(&inputs, 2).unwrap();
         let counts = Counts { tokens: 41, outputs: 1, tiles };
         let part = |part: StepPart| -> Vec<u32> {
             let at = layout.offset(part) as usize;
             let bytes = layout.bytes(part, counts, data.len() as u64) as usize;
-            data[at..at + bytes].chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+            data[at..at + bytes]
+                .chunks_exact(4)
+                .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect()
         };
         assert_eq!(part(StepPart::Tiles), [0, 32, 32, 8, 40, 1]);
         assert_eq!(part(StepPart::Positions)[39..], [49, 70]);
