@@ -1,0 +1,155 @@
+// Arguments of kernels, printed from src/args.rs; a test compares.
+#pragma once
+#include "common.h"
+
+// Of `embed`.
+struct EmbedArgs {
+    // Elements of a row.
+    uint cols;
+    // Bytes of a row of the table.
+    uint row_bytes;
+    // Factor on every element.
+    float scale;
+};
+
+// Of `add`, `glu`, `activate_all`, `scale` and `softcap`.
+struct ElementArgs {
+    // Elements.
+    uint count;
+    // The factor or cap.
+    float factor;
+};
+
+// Of `gather`.
+struct RowsArgs {
+    // Rows written.
+    uint rows;
+    // Columns.
+    uint cols;
+};
+
+// Of `norm`.
+struct NormArgs {
+    // Elements of a group.
+    uint cols;
+    // Groups of a row.
+    uint groups;
+    // Added under the root.
+    float eps;
+};
+
+// Of `heads`.
+struct HeadsArgs {
+    // Query heads.
+    uint q_heads;
+    // Key heads.
+    uint k_heads;
+    // Value heads.
+    uint v_heads;
+    // Elements of a query or key head.
+    uint k_dim;
+    // Elements of a value head.
+    uint v_dim;
+    // Elements of a head that rotate.
+    uint dims;
+    // Factor on rotated elements.
+    float magnitude;
+    // Added under the root of the norm.
+    float eps;
+};
+
+// Of `attention` and `attention_join`.
+struct AttentionArgs {
+    // Query heads.
+    uint heads;
+    // Key heads.
+    uint kv_heads;
+    // Threadgroups that share the positions of a row.
+    uint splits;
+    // Positions that a row looks back, itself included.
+    uint window;
+    // Factor on scores.
+    float scale;
+    // Cap of scores.
+    float softcap;
+};
+
+// Where a token stands in its sequence, and where the sequence's blocks are listed.
+struct TokenSpan {
+    // First entry in the list of blocks.
+    uint table;
+    // Number of the first block listed.
+    uint first;
+    // Position of the token.
+    uint position;
+    // Positions of the sequence after the step.
+    uint end;
+};
+
+// Tokens of one sequence that are next to each other.
+struct TokenTile {
+    // First token.
+    uint first;
+    // Tokens.
+    uint count;
+};
+
+// Of `matvec`.
+struct MatvecArgs {
+    // Columns of the matrices.
+    uint cols;
+    // Rows of activations.
+    uint tokens;
+    // Bytes of a matrix row.
+    uint row_bytes;
+    // Rows of matrix 0.
+    uint rows0;
+    // Rows of matrix 1.
+    uint rows1;
+    // Rows of matrix 2.
+    uint rows2;
+    // Added under the root of the norm.
+    float eps;
+};
+
+// Of `matvec_experts`.
+struct ExpertArgs {
+    // Columns of a matrix.
+    uint cols;
+    // Experts of a row.
+    uint used;
+    // Rows of one expert's matrix.
+    uint rows;
+    // Bytes of a matrix row.
+    uint row_bytes;
+};
+
+// Of `matmul`.
+struct MatmulArgs {
+    // Columns of the matrix.
+    uint cols;
+    // Rows of activations.
+    uint tokens;
+    // Rows of the matrix.
+    uint rows;
+    // Bytes of a matrix row.
+    uint row_bytes;
+};
+
+// Of `route`.
+struct RouteArgs {
+    // Experts.
+    uint experts;
+    // Experts chosen.
+    uint used;
+    // Factor on the weights.
+    float scale;
+};
+
+// Of `combine`.
+struct CombineArgs {
+    // Columns of an expert's output.
+    uint cols;
+    // Experts of a row.
+    uint used;
+};

@@ -1,0 +1,187 @@
+//! Arguments of kernels. The structs here are the only source: [`header`] prints the C side of them.
+
+/// Declares structs of four-byte fields that kernels take as `constant` arguments, with their C form.
+macro_rules! args {
+    ($($(#[doc = $doc:literal])* pub struct $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $ty:ident,)* })*) => {
+        $(
+            $(#[doc = $doc])*
+            #[repr(C)]
+            #[derive(Clone, Copy, Debug, PartialEq)]
+            pub struct $name { $($(#[doc = $field_doc])* pub $field: $ty,)* }
+
+            // SAFETY: `repr(C)`, and every field has four bytes and any bit pattern: there is no padding.
+            unsafe impl bytemuck::Zeroable for $name {}
+            // SAFETY: as above.
+            unsafe impl bytemuck::Pod for $name {}
+        )*
+
+        /// The C header of all structs, as it lies in `kernels/args.h`.
+        pub fn header() -> String {
+            let mut text = String::from(
+                "// Arguments of kernels, printed from src/args.rs; a test compares.\n#pragma once\n#include \"common.h\"\n",
+            );
+            $(
+                text.push('\n');
+                $(text.push_str(concat!("//", $doc, "\n"));)*
+                text.push_str(concat!("struct ", stringify!($name), " {\n"));
+                $(
+                    $(text.push_str(concat!("    //", $field_doc, "\n"));)*
+                    text.push_str(concat!("    ", c_type!($ty), " ", stringify!($field), ";\n"));
+                )*
+                text.push_str("};\n");
+            )*
+            text
+        }
+    };
+}
+
+macro_rules! c_type {
+    (u32) => {
+        "uint"
+    };
+    (f32) => {
+        "float"
+    };
+}
+
+args! {
+    /// Of `embed`.
+    pub struct EmbedArgs {
+        /// Elements of a row.
+        cols: u32,
+        /// Bytes of a row of the table.
+        row_bytes: u32,
+        /// Factor on every element.
+        scale: f32,
+    }
+    /// Of `add`, `glu`, `activate_all`, `scale` and `softcap`.
+    pub struct ElementArgs {
+        /// Elements.
+        count: u32,
+        /// The factor or cap.
+        factor: f32,
+    }
+    /// Of `gather`.
+    pub struct RowsArgs {
+        /// Rows written.
+        rows: u32,
+        /// Columns.
+        cols: u32,
+    }
+    /// Of `norm`.
+    pub struct NormArgs {
+        /// Elements of a group.
+        cols: u32,
+        /// Groups of a row.
+        groups: u32,
+        /// Added under the root.
+        eps: f32,
+    }
+    /// Of `heads`.
+    pub struct HeadsArgs {
+        /// Query heads.
+        q_heads: u32,
+        /// Key heads.
+        k_heads: u32,
+        /// Value heads.
+        v_heads: u32,
+        /// Elements of a query or key head.
+        k_dim: u32,
+        /// Elements of a value head.
+        v_dim: u32,
+        /// Elements of a head that rotate.
+        dims: u32,
+        /// Factor on rotated elements.
+        magnitude: f32,
+        /// Added under the root of the norm.
+        eps: f32,
+    }
+    /// Of `attention` and `attention_join`.
+    pub struct AttentionArgs {
+        /// Query heads.
+        heads: u32,
+        /// Key heads.
+        kv_heads: u32,
+        /// Threadgroups that share the positions of a row.
+        splits: u32,
+        /// Positions that a row looks back, itself included.
+        window: u32,
+        /// Factor on scores.
+        scale: f32,
+        /// Cap of scores.
+        softcap: f32,
+    }
+    /// Where a token stands in its sequence, and where the sequence's blocks are listed.
+    pub struct TokenSpan {
+        /// First entry in the list of blocks.
+        table: u32,
+        /// Number of the first block listed.
+        first: u32,
+        /// Position of the token.
+        position: u32,
+        /// Positions of the sequence after the step.
+        end: u32,
+    }
+    /// Tokens of one sequence that are next to each other.
+    pub struct TokenTile {
+        /// First token.
+        first: u32,
+        /// Tokens.
+        count: u32,
+    }
+    /// Of `matvec`.
+    pub struct MatvecArgs {
+        /// Columns of the matrices.
+        cols: u32,
+        /// Rows of activations.
+        tokens: u32,
+        /// Bytes of a matrix row.
+        row_bytes: u32,
+        /// Rows of matrix 0.
+        rows0: u32,
+        /// Rows of matrix 1.
+        rows1: u32,
+        /// Rows of matrix 2.
+        rows2: u32,
+        /// Added under the root of the norm.
+        eps: f32,
+    }
+    /// Of `matvec_experts`.
+    pub struct ExpertArgs {
+        /// Columns of a matrix.
+        cols: u32,
+        /// Experts of a row.
+        used: u32,
+        /// Rows of one expert's matrix.
+        rows: u32,
+        /// Bytes of a matrix row.
+        row_bytes: u32,
+    }
+    /// Of `matmul`.
+    pub struct MatmulArgs {
+        /// Columns of the matrix.
+        cols: u32,
+        /// Rows of activations.
+        tokens: u32,
+        /// Rows of the matrix.
+        rows: u32,
+        /// Bytes of a matrix row.
+        row_bytes: u32,
+    }
+    /// Of `route`.
+    pub struct RouteArgs {
+        /// Experts.
+        experts: u32,
+        /// Experts chosen.
+        used: u32,
+        /// Factor on the weights.
+        scale: f32,
+    }
+    /// Of `combine`.
+    pub struct CombineArgs {
+        /// Columns of an expert's output.
+        cols: u32,
+        /// Experts of a row.
+        used: u32,
+    }
+}

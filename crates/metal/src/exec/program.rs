@@ -1,0 +1,380 @@
+//! A plan with its steps resolved to kernels, buffers and row counts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wootz_graph::op::{Input, Op, Rope};
+use wootz_graph::{
+    After, CacheId, CacheLayout, Graph, KvType, NodeId, Plan, Rows, RunError, Step, Type, ValueId, WeightId,
+};
+
+use super::launch::{ArgBytes, Call, Launch, Place, Shape};
+use super::rope;
+use super::step::{Counts, StepLayout, StepPart};
+use super::transfer::Transfer;
+use super::weights::Weights;
+use crate::args::{CombineArgs, ElementArgs, EmbedArgs, NormArgs, RouteArgs, RowsArgs};
+use crate::device::{Caps, MetalDevice, Slice};
+use crate::library::{Function, Library};
+use crate::select;
+
+/// A plan that is ready to run.
+pub(super) struct Program {
+    pub(super) plan: Plan,
+    pub(super) launches: Vec<Launch>,
+    pub(super) layout: StepLayout,
+    /// Entries of the embedding table.
+    pub(super) vocab: u64,
+    pub(super) output: Option<OutputPlace>,
+}
+
+/// The value that the host reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OutputPlace {
+    pub(super) value: ValueId,
+    pub(super) rows: Rows,
+    pub(super) cols: usize,
+}
+
+/// Keys and values of one cache.
+pub(super) struct CacheBuffers {
+    pub(super) k: Slice,
+    pub(super) v: Slice,
+}
+
+/// What programs of one executor are made with.
+pub(super) struct Compiler<'a> {
+    pub(super) device: &'a Arc<dyn MetalDevice>,
+    pub(super) name: &'a str,
+    pub(super) weights: &'a Weights,
+    pub(super) transfer: &'a mut Transfer,
+    pub(super) caches: &'a [CacheBuffers],
+    pub(super) layout: &'a CacheLayout,
+    /// Frequencies of rotary embeddings made so far.
+    pub(super) ropes: &'a mut Vec<(Rope, Slice)>,
+}
+
+impl Compiler<'_> {
+    /// Resolves every step of a plan.
+    ///
+    /// # Errors
+    /// A kernel does not compile, or a weight was not loaded.
+    pub(super) fn program(&mut self, plan: Plan) -> Result<Program, RunError> {
+        let graph = &plan.graph;
+        let mut vocab = u64::MAX;
+        let mut places = HashMap::new();
+        for node in &graph.nodes {
+            match &node.op {
+                Op::Input(input) => {
+                    let part = match input {
+                        Input::Tokens => StepPart::Tokens,
+                        Input::Positions => StepPart::Positions,
+                        Input::OutputRows => StepPart::OutputRows,
+                    };
+                    places.insert(node.outs[0], Place::Step(part));
+                }
+                Op::Embed { table, .. } => vocab = vocab.min(self.weights.table().info(*table).rows),
+                _ => {}
+            }
+        }
+        let output = graph.outputs.first().and_then(|(_, value)| match graph.ty(*value) {
+            Type::Matrix { rows, cols, .. } => Some(OutputPlace { value: *value, rows, cols: cols as usize }),
+            Type::State => None,
+        });
+        if let Some(output) = output {
+            let place = Place::Output { rows: output.rows, row_bytes: 4 * output.cols as u64 };
+            places.insert(output.value, place);
+        }
+        let layout = StepLayout::new(&graph.key, self.layout.groups.len());
+        let mut launches: Vec<Launch> = Vec::new();
+        for (index, step) in plan.steps.iter().enumerate() {
+            let mut builder = StepBuilder { compiler: self, plan: &plan, graph, step, places: &places };
+            let mut made = builder.launches()?;
+            for (i, launch) in made.iter_mut().enumerate() {
+                launch.step = index;
+                launch.barrier |= i == 0 && step.after == After::Barrier;
+            }
+            launches.extend(made);
+        }
+        Ok(Program { plan, launches, layout, vocab, output })
+    }
+}
+
+/// Makes the launches of one step.
+pub(super) struct StepBuilder<'a, 'b> {
+    pub(super) compiler: &'a mut Compiler<'b>,
+    pub(super) plan: &'a Plan,
+    pub(super) graph: &'a Graph,
+    pub(super) step: &'a Step,
+    /// Places of values that are not in the arena.
+    places: &'a HashMap<ValueId, Place>,
+}
+
+impl StepBuilder<'_, '_> {
+    fn launches(&mut self) -> Result<Vec<Launch>, RunError> {
+        match self.step.kernel {
+            select::PRODUCTS
+            | select::NORM_PRODUCTS
+            | select::PRODUCT_ADD
+            | select::GATED
+            | select::NORM_GATED => self.products(),
+            select::NORM | select::NORM_ADD => Ok(vec![self.norm()?]),
+            select::HEADS => Ok(vec![self.heads()?]),
+            _ => self.single(self.step.nodes[0]),
+        }
+    }
+
+    pub(super) fn caps(&self) -> &Caps {
+        self.compiler.device.caps()
+    }
+
+    /// Threads of an ordinary threadgroup.
+    pub(super) fn threads(&self) -> u32 {
+        256.min(self.caps().max_threads)
+    }
+
+    /// Where a value lies.
+    pub(super) fn place(&self, value: ValueId) -> Result<Place, RunError> {
+        if let Some(place) = self.places.get(&value) {
+            return Ok(place.clone());
+        }
+        match (self.plan.region(value), self.graph.ty(value)) {
+            (Some(region), Type::Matrix { elem, rows, cols }) => Ok(Place::Value {
+                offset: region.offset as u64,
+                rows,
+                row_bytes: u64::from(cols) * elem.bytes() as u64,
+            }),
+            _ => Err(RunError::Plan(format!("value {} has no memory", value.0))),
+        }
+    }
+
+    pub(super) fn cols(&self, value: ValueId) -> u32 {
+        self.graph.ty(value).cols()
+    }
+
+    /// The row count of a value in a step.
+    pub(super) fn rows(
+        &self,
+        value: ValueId,
+    ) -> impl Fn(Counts) -> u32 + Copy + Send + Sync + 'static + use<> {
+        let outputs = matches!(self.graph.ty(value), Type::Matrix { rows: Rows::Outputs, .. });
+        move |counts: Counts| if outputs { counts.outputs } else { counts.tokens }
+    }
+
+    pub(super) fn vector(&self, id: Option<WeightId>) -> Result<Option<Place>, RunError> {
+        id.map(|w| self.compiler.weights.vector(w).map(Place::Fixed)).transpose()
+    }
+
+    pub(super) fn matrix(&self, id: WeightId) -> Result<Slice, RunError> {
+        self.compiler.weights.matrix(id)
+    }
+
+    pub(super) fn call(&self, library: Library, kernel: &'static str) -> Call {
+        Call::new(Function::new(library, kernel), self.caps())
+    }
+
+    pub(super) fn function(&self, function: Function) -> Call {
+        Call::new(function, self.caps())
+    }
+
+    pub(super) fn finish(
+        &self,
+        call: Call,
+        threads: u32,
+        shape: impl Fn(Counts) -> Shape + Send + Sync + 'static,
+    ) -> Result<Launch, RunError> {
+        call.launch(&**self.compiler.device, self.compiler.name, threads, shape)
+    }
+
+    pub(super) fn cache(&self, id: CacheId) -> &CacheBuffers {
+        &self.compiler.caches[id.0 as usize]
+    }
+
+    /// The cache group of a cache.
+    pub(super) fn group(&self, id: CacheId) -> u32 {
+        self.graph.caches[id.0 as usize].group
+    }
+
+    /// A library with the types of the cache.
+    pub(super) fn with_cache_types(&self, library: Library) -> Library {
+        let layout = self.compiler.layout;
+        library.with("K_TYPE", cache_type(layout.k_type)).with("V_TYPE", cache_type(layout.v_type))
+    }
+
+    /// Frequencies of a rotary embedding.
+    pub(super) fn turns(&mut self, rope: &Rope) -> Result<Slice, RunError> {
+        let key = Rope { heads: 0, ..*rope };
+        if let Some((_, slice)) = self.compiler.ropes.iter().find(|(r, _)| *r == key) {
+            return Ok(slice.clone());
+        }
+        let factors = rope.factors.map(|f| self.compiler.weights.elements(f)).transpose()?;
+        let turns = rope::turns(rope, factors.as_deref());
+        let slice = self.compiler.weights.constant(&turns, "rotary frequencies", self.compiler.transfer)?;
+        self.compiler.ropes.push((key, slice.clone()));
+        Ok(slice)
+    }
+
+    /// The launches of a node that runs alone.
+    fn single(&mut self, id: NodeId) -> Result<Vec<Launch>, RunError> {
+        let node = self.graph.node(id);
+        let launch = match &node.op {
+            Op::Embed { table, scale } => self.embed(*table, *scale, node.ins[0], node.outs[0])?,
+            Op::Rope(_) | Op::StoreKv { .. } => self.heads()?,
+            Op::Attention(attention) => return self.attention(attention, node.ins[0], node.outs[0]),
+            Op::Add => self.elements("add", 0.0, 0, &["a", "b"], &node.ins, node.outs[0])?,
+            Op::Glu(a) => {
+                self.elements("glu", 0.0, activation(*a), &["gate", "up"], &node.ins, node.outs[0])?
+            }
+            Op::Activate(a) => {
+                self.elements("activate_all", 0.0, activation(*a), &["x"], &node.ins, node.outs[0])?
+            }
+            Op::Scale { factor } => self.elements("scale", *factor, 0, &["x"], &node.ins, node.outs[0])?,
+            Op::Softcap { cap } => self.elements("softcap", *cap, 0, &["x"], &node.ins, node.outs[0])?,
+            Op::Gather => self.gather(node.ins[0], node.ins[1], node.outs[0])?,
+            Op::Route(route) => {
+                let call = self
+                    .function(
+                        Function::new(Library::plain("route"), "route")
+                            .set("gating", route.gating as u32)
+                            .set("has_bias", route.bias.is_some())
+                            .set("divide_by_sum", route.normalize),
+                    )
+                    .bind("scores", self.place(node.ins[0])?)
+                    .bind_some("bias", self.vector(route.bias)?)
+                    .bind("ids", self.place(node.outs[0])?)
+                    .bind("weights", self.place(node.outs[1])?);
+                let args =
+                    RouteArgs { experts: self.cols(node.ins[0]), used: route.used, scale: route.scale };
+                let rows = self.rows(node.ins[0]);
+                self.finish(call, self.caps().simd_width, move |c| Shape {
+                    args: ArgBytes::of(args),
+                    grid: [rows(c), 1, 1],
+                })?
+            }
+            Op::ExpertLinear { weight, used } => {
+                self.experts(*weight, *used, node.ins[0], node.ins[1], node.outs[0])?
+            }
+            Op::Combine { used } => {
+                let args = CombineArgs { cols: self.cols(node.outs[0]), used: *used };
+                let call = self
+                    .call(Library::plain("route"), "combine")
+                    .bind("y", self.place(node.ins[0])?)
+                    .bind("weights", self.place(node.ins[1])?)
+                    .bind("out", self.place(node.outs[0])?);
+                let (rows, threads) = (self.rows(node.ins[0]), self.threads());
+                self.finish(call, threads, move |c| Shape {
+                    args: ArgBytes::of(args),
+                    grid: [args.cols.div_ceil(threads), rows(c), 1],
+                })?
+            }
+            op => {
+                return Err(RunError::Plan(format!("no kernel {} for {}", self.step.kernel, op.name())));
+            }
+        };
+        Ok(vec![launch])
+    }
+
+    fn embed(&mut self, table: WeightId, scale: f32, ids: ValueId, out: ValueId) -> Result<Launch, RunError> {
+        let info = self.compiler.weights.table().info(table);
+        let args = EmbedArgs { cols: self.cols(out), row_bytes: info.row_bytes() as u32, scale };
+        let library = Library::plain("embed").with("WEIGHT", info.ty);
+        let call = self
+            .call(library, "embed")
+            .bind("table", Place::Fixed(self.matrix(table)?))
+            .bind("ids", self.place(ids)?)
+            .bind("y", self.place(out)?);
+        let (rows, threads) = (self.rows(out), 64);
+        self.finish(call, threads, move |c| Shape {
+            args: ArgBytes::of(args),
+            grid: [args.cols.div_ceil(16 * threads), rows(c), 1],
+        })
+    }
+
+    /// An operation element by element.
+    fn elements(
+        &mut self,
+        kernel: &'static str,
+        factor: f32,
+        activation: u32,
+        names: &[&'static str],
+        ins: &[ValueId],
+        out: ValueId,
+    ) -> Result<Launch, RunError> {
+        let function = Function::new(Library::plain("elementwise"), kernel).set("activation", activation);
+        let mut call = self.function(function);
+        for (name, value) in names.iter().zip(ins) {
+            call = call.bind(name, self.place(*value)?);
+        }
+        call = call.bind("y", self.place(out)?);
+        let (rows, cols, threads) = (self.rows(out), self.cols(out), self.threads());
+        self.finish(call, threads, move |c| {
+            let count = rows(c) * cols;
+            Shape { args: ArgBytes::of(ElementArgs { count, factor }), grid: [count.div_ceil(threads), 1, 1] }
+        })
+    }
+
+    fn gather(&mut self, x: ValueId, indices: ValueId, out: ValueId) -> Result<Launch, RunError> {
+        let call = self
+            .call(Library::plain("elementwise"), "gather")
+            .bind("x", self.place(x)?)
+            .bind("indices", self.place(indices)?)
+            .bind("y", self.place(out)?);
+        let (rows, cols, threads) = (self.rows(out), self.cols(out), self.threads());
+        self.finish(call, threads, move |c| Shape {
+            args: ArgBytes::of(RowsArgs { rows: rows(c), cols }),
+            grid: [cols.div_ceil(threads), rows(c), 1],
+        })
+    }
+
+    /// A norm, with a sum after it.
+    fn norm(&mut self) -> Result<Launch, RunError> {
+        let node = self.graph.node(self.step.nodes[0]);
+        let Op::Norm(norm) = &node.op else {
+            return Err(RunError::Plan("a norm step without a norm".into()));
+        };
+        let (residual, out) = match self.step.nodes.get(1) {
+            Some(add) => {
+                let add = self.graph.node(*add);
+                let other = add.ins.iter().find(|v| **v != node.outs[0]).copied();
+                (other, add.outs[0])
+            }
+            None => (None, node.outs[0]),
+        };
+        let function = Function::new(Library::plain("norm"), "norm")
+            .set("subtract_mean", norm.kind == wootz_graph::op::NormKind::Layer)
+            .set("has_weight", norm.weight.is_some())
+            .set("has_bias", norm.bias.is_some())
+            .set("has_residual", residual.is_some());
+        let call = self
+            .function(function)
+            .bind("x", self.place(node.ins[0])?)
+            .bind_some("weight", self.vector(norm.weight)?)
+            .bind_some("bias", self.vector(norm.bias)?)
+            .bind_some("residual", residual.map(|r| self.place(r)).transpose()?)
+            .bind("y", self.place(out)?);
+        let args = NormArgs { cols: self.cols(out) / norm.groups, groups: norm.groups, eps: norm.eps };
+        let width = self.caps().simd_width;
+        let threads = args.cols.div_ceil(4).next_multiple_of(width).min(self.threads());
+        let rows = self.rows(out);
+        self.finish(call, threads, move |c| Shape {
+            args: ArgBytes::of(args),
+            grid: [args.groups, rows(c), 1],
+        })
+    }
+}
+
+/// The number that activation.h knows an activation by.
+pub(super) fn activation(a: wootz_graph::op::Activation) -> u32 {
+    a as u32
+}
+
+/// The struct of cache.h for a type.
+fn cache_type(ty: KvType) -> &'static str {
+    match ty {
+        KvType::F32 => "KvF32",
+        KvType::F16 => "KvF16",
+        KvType::BF16 => "KvBF16",
+        KvType::Q8_0 => "KvQ8_0",
+        KvType::Q4_0 => "KvQ4_0",
+    }
+}

@@ -1,0 +1,209 @@
+//! What the host gives each step: tokens, positions, places in the cache.
+
+use std::ops::Range;
+
+use wootz_graph::{BLOCK_TOKENS, GraphKey, RunError, StepInputs};
+
+use crate::args::{TokenSpan, TokenTile};
+
+/// Row counts of a step that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) tokens: u32,
+    pub(super) outputs: u32,
+    /// Entries of [`StepPart::Tiles`].
+    pub(super) tiles: u32,
+}
+
+/// Tokens of a tile; as in attention_tiles.metal.
+const TILE: usize = 32;
+
+/// A part of a step's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StepPart {
+    Tokens,
+    Positions,
+    OutputRows,
+    /// Runs of up to [`TILE`] tokens of one sequence.
+    Tiles,
+    /// Slot in the cache group that each token is written to.
+    Slots(u32),
+    /// A [`TokenSpan`] for each token.
+    Spans(u32),
+    /// Physical blocks of all sequences and groups, one list after the other.
+    Blocks,
+}
+
+/// Places of the parts: all but the blocks have their full size, whatever the step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepLayout {
+    tokens: u64,
+    outputs: u64,
+    tiles: u64,
+    groups: u64,
+}
+
+const ALIGN: u64 = 256;
+
+impl StepLayout {
+    pub(super) fn new(key: &GraphKey, groups: usize) -> StepLayout {
+        let round = |elements: u32| (4 * u64::from(elements)).next_multiple_of(ALIGN);
+        // Every sequence may end in a tile that is not full.
+        let tiles = key.tokens / TILE as u32 + key.seqs.min(key.tokens);
+        StepLayout {
+            tokens: round(key.tokens),
+            outputs: round(key.output_rows()),
+            tiles: round(2 * tiles),
+            groups: groups as u64,
+        }
+    }
+
+    /// First byte of a part.
+    pub(super) fn offset(&self, part: StepPart) -> u64 {
+        let group = |g: u64| 2 * self.tokens + self.outputs + self.tiles + g * 5 * self.tokens;
+        match part {
+            StepPart::Tokens => 0,
+            StepPart::Positions => self.tokens,
+            StepPart::OutputRows => 2 * self.tokens,
+            StepPart::Tiles => 2 * self.tokens + self.outputs,
+            StepPart::Slots(g) => group(u64::from(g)),
+            StepPart::Spans(g) => group(u64::from(g)) + self.tokens,
+            StepPart::Blocks => group(self.groups),
+        }
+    }
+
+    /// Bytes of a part in a step whose data has `total` bytes.
+    pub(super) fn bytes(&self, part: StepPart, counts: Counts, total: u64) -> u64 {
+        match part {
+            StepPart::Tokens | StepPart::Positions | StepPart::Slots(_) => 4 * u64::from(counts.tokens),
+            StepPart::OutputRows => 4 * u64::from(counts.outputs),
+            StepPart::Tiles => 8 * u64::from(counts.tiles),
+            StepPart::Spans(_) => 16 * u64::from(counts.tokens),
+            StepPart::Blocks => total - self.offset(StepPart::Blocks),
+        }
+    }
+
+    /// The data of a step and the number of its tiles; `vocab` is the number of entries of the embedding table.
+    pub(super) fn pack(&self, inputs: &StepInputs<'_>, vocab: u64) -> Result<(Vec<u8>, u32), RunError> {
+        if let Some(token) = inputs.tokens.iter().find(|t| **t < 0 || **t as u64 >= vocab) {
+            return Err(RunError::Input(format!("token {token} is not in the vocabulary")));
+        }
+        let mut data = vec![0u8; self.offset(StepPart::Blocks) as usize];
+        let mut put = |part: StepPart, bytes: &[u8]| {
+            let at = self.offset(part) as usize;
+            data[at..at + bytes.len()].copy_from_slice(bytes);
+        };
+        put(StepPart::Tokens, bytemuck::cast_slice(inputs.tokens));
+        put(StepPart::Positions, bytemuck::cast_slice(inputs.positions));
+        put(StepPart::OutputRows, bytemuck::cast_slice(inputs.outputs));
+        let runs = runs(inputs);
+        let tiles = tiles(&runs);
+        put(StepPart::Tiles, bytemuck::cast_slice(&tiles));
+        let ends = ends(inputs, &runs);
+        let mut blocks: Vec<u32> = Vec::new();
+        for (g, set) in inputs.groups.iter().enumerate() {
+            // Each sequence's list once, in the order in which sequences come.
+            let mut starts: Vec<Option<u32>> = vec![None; set.tables.len()];
+            let (mut slots, mut spans) = (Vec::new(), Vec::new());
+            for (token, sequence) in inputs.sequences.iter().enumerate() {
+                let position = inputs.positions[token] as usize;
+                let slot = set.slot(*sequence, position);
+                let (block, at) = slot.ok_or_else(|| RunError::Input("a position without a block".into()))?;
+                let table = &set.tables[*sequence as usize];
+                let start = *starts[*sequence as usize].get_or_insert_with(|| {
+                    blocks.extend_from_slice(table.blocks);
+                    (blocks.len() - table.blocks.len()) as u32
+                });
+                slots.push(block * BLOCK_TOKENS as u32 + at as u32);
+                spans.push(TokenSpan {
+                    table: start,
+                    first: table.first,
+                    position: position as u32,
+                    end: ends[token],
+                });
+            }
+            put(StepPart::Slots(g as u32), bytemuck::cast_slice(&slots));
+            put(StepPart::Spans(g as u32), bytemuck::cast_slice(&spans));
+        }
+        data.extend_from_slice(bytemuck::cast_slice(&blocks));
+        Ok((data, tiles.len() as u32))
+    }
+}
+
+/// Tokens of each sequence, which stand together.
+fn runs(inputs: &StepInputs<'_>) -> Vec<Range<usize>> {
+    let mut first = 0;
+    let runs = inputs.sequences.chunk_by(|a, b| a == b);
+    runs.map(|run| {
+        first += run.len();
+        first - run.len()..first
+    })
+    .collect()
+}
+
+fn tiles(runs: &[Range<usize>]) -> Vec<TokenTile> {
+    let cut = |run: &Range<usize>| {
+        let run = run.clone();
+        run.clone()
+            .step_by(TILE)
+            .map(move |first| TokenTile { first: first as u32, count: TILE.min(run.end - first) as u32 })
+    };
+    runs.iter().flat_map(cut).collect()
+}
+
+/// Positions of each token's sequence after the step.
+fn ends(inputs: &StepInputs<'_>, runs: &[Range<usize>]) -> Vec<u32> {
+    let mut ends = vec![0; inputs.tokens.len()];
+    for run in runs {
+        let last = inputs.positions[run.clone()].iter().max().copied().unwrap_or(0);
+        ends[run.clone()].fill(last as u32 + 1);
+    }
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use wootz_graph::{BlockTable, Outputs, TableSet, Wants};
+
+    use super::*;
+
+    #[test]
+    fn parts_hold_what_the_step_says() {
+        // 40 tokens of one sequence from position 10 on, and one of another whose first blocks have left the window.
+        let positions: Vec<i32> = (10..50).chain([70]).collect();
+        let sequences: Vec<u32> = [0; 40].into_iter().chain([1]).collect();
+        let tables = [BlockTable { first: 0, blocks: &[5, 3] }, BlockTable { first: 2, blocks: &[7] }];
+        let groups = [TableSet { tables: &tables }];
+        let inputs = StepInputs {
+            tokens: &[1; 41],
+            positions: &positions,
+            sequences: &sequences,
+            outputs: &[40],
+            groups: &groups,
+        };
+        let key =
+            GraphKey { tokens: 64, seqs: 2, outputs: Outputs::Some(1), kv_span: 256, wants: Wants::Logits };
+        let layout = StepLayout::new(&key, 1);
+        let (data, tiles) = layout.pack(&inputs, 2).unwrap();
+        let counts = Counts { tokens: 41, outputs: 1, tiles };
+        let part = |part: StepPart| -> Vec<u32> {
+            let at = layout.offset(part) as usize;
+            let bytes = layout.bytes(part, counts, data.len() as u64) as usize;
+            data[at..at + bytes]
+                .chunks_exact(4)
+                .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect()
+        };
+        assert_eq!(part(StepPart::Tiles), [0, 32, 32, 8, 40, 1]);
+        assert_eq!(part(StepPart::Positions)[39..], [49, 70]);
+        assert_eq!(part(StepPart::OutputRows), [40]);
+        let slots = part(StepPart::Slots(0));
+        assert_eq!((slots[0], slots[22], slots[40]), (5 * 32 + 10, 3 * 32, 7 * 32 + 6));
+        let spans = part(StepPart::Spans(0));
+        assert_eq!(spans[..4], [0, 0, 10, 50]);
+        assert_eq!(spans[160..], [2, 2, 70, 71]);
+        assert_eq!(part(StepPart::Blocks), [5, 3, 7]);
+        // A token that the table of embeddings does not have.
+        assert!(layout.pack(&inputs, 1).is_err());
+    }
+}
