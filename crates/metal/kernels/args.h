@@ -134,6 +134,16 @@ struct MatmulArgs {
     uint rows;
     // Bytes of a matrix row.
     uint row_bytes;
+    // Experts of a token.
+    uint used;
+};
+
+// Of `sort_by_expert`.
+struct SortArgs {
+    // Experts.
+    uint experts;
+    // Tokens times the experts of each.
+    uint slots;
 };
 
 // Of `route`.

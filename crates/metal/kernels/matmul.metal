@@ -7,17 +7,26 @@
 
 FUNCTION_CONSTANT(bool, has_bias, 1);
 FUNCTION_CONSTANT(bool, has_residual, 2);
+// Whether each tile of tokens belongs to an expert, and its rows are found in lists.
+FUNCTION_CONSTANT(bool, by_expert, 3);
+// Whether every expert of a token has an input of its own.
+FUNCTION_CONSTANT(bool, input_per_expert, 4);
 
 enum : uint { TOKENS = 32, OUTPUTS = 64, DEPTH = 32, THREADS = 128 };
 
-// Grid: [tiles of matrix rows, tiles of tokens], THREADS threads. y [tokens, rows].
+// Grid: [tiles of matrix rows, tiles of tokens, experts], THREADS threads. y [tokens, rows].
+//
+// By expert, a token is a slot: token number times experts of a token, plus the place among them; slots of expert e are
+// `lists[e * args.tokens ..]`, `counts[e]` of them.
 kernel void matmul(constant MatmulArgs& args [[buffer(0)]],
                    device const float* x [[buffer(1)]],
                    device const uchar* w [[buffer(2)]],
                    device const float* bias [[buffer(3)]],
                    device const float* residual [[buffer(4)]],
-                   device float* y [[buffer(5)]],
-                   uint2 place [[threadgroup_position_in_grid]],
+                   device const uint* counts [[buffer(5)]],
+                   device const uint* lists [[buffer(6)]],
+                   device float* y [[buffer(7)]],
+                   uint3 place [[threadgroup_position_in_grid]],
                    uint tid [[thread_index_in_threadgroup]],
                    uint group [[simdgroup_index_in_threadgroup]]) {
     // [OUTPUTS, DEPTH] of the matrix, later the results [TOKENS, OUTPUTS].
@@ -25,11 +34,16 @@ kernel void matmul(constant MatmulArgs& args [[buffer(0)]],
     // [TOKENS, DEPTH] of the activations.
     SHARED(float, right, TOKENS * DEPTH);
     uint first_output = place.x * OUTPUTS, first_token = place.y * TOKENS;
+    uint tokens = by_expert ? counts[place.z] : args.tokens;
+    // The same for all threads of the threadgroup.
+    if (first_token >= tokens) return;
+    device const uint* list = lists + ulong(place.z) * args.tokens;
 
     // Each thread brings 16 elements of one matrix row and 8 of one row of activations.
     uint row = min(first_output + tid / 2, args.rows - 1);
-    device const uchar* from_w = w + ulong(row) * args.row_bytes;
-    uint token = min(first_token + tid / 4, args.tokens - 1);
+    device const uchar* from_w = w + (ulong(place.z) * args.rows + row) * args.row_bytes;
+    uint token = min(first_token + tid / 4, tokens - 1);
+    if (by_expert) token = input_per_expert ? list[token] : list[token] / args.used;
     device const float* from_x = x + ulong(token) * args.cols;
 
 #if SIMDGROUP_MATRIX
@@ -98,7 +112,8 @@ kernel void matmul(constant MatmulArgs& args [[buffer(0)]],
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint i = tid; i < TOKENS * OUTPUTS; i += THREADS) {
         uint out = first_output + i % OUTPUTS, t = first_token + i / OUTPUTS;
-        if (out >= args.rows || t >= args.tokens) continue;
+        if (out >= args.rows || t >= tokens) continue;
+        if (by_expert) t = list[t];
         float value = left[i];
         if (has_bias) value += bias[out];
         ulong index = ulong(t) * args.rows + out;

@@ -90,3 +90,19 @@ kernel void combine(constant CombineArgs& args [[buffer(0)]],
     }
     out[ulong(place.y) * args.cols + place.x] = sum;
 }
+
+// Sorts slots by expert: ids [slots] to counts [experts] and lists [experts, slots]. Grid: [experts] in threads.
+kernel void sort_by_expert(constant SortArgs& args [[buffer(0)]],
+                           device const int* ids [[buffer(1)]],
+                           device uint* counts [[buffer(2)]],
+                           device uint* lists [[buffer(3)]],
+                           uint expert [[thread_position_in_grid]]) {
+    if (expert >= args.experts) return;
+    uint count = 0;
+    for (uint slot = 0; slot < args.slots; slot++) {
+        if (uint(ids[slot]) != expert) continue;
+        lists[ulong(expert) * args.slots + count] = slot;
+        count++;
+    }
+    counts[expert] = count;
+}

@@ -167,6 +167,15 @@ args! {
         rows: u32,
         /// Bytes of a matrix row.
         row_bytes: u32,
+        /// Experts of a token.
+        used: u32,
+    }
+    /// Of `sort_by_expert`.
+    pub struct SortArgs {
+        /// Experts.
+        experts: u32,
+        /// Tokens times the experts of each.
+        slots: u32,
     }
     /// Of `route`.
     pub struct RouteArgs {

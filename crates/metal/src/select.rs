@@ -59,6 +59,15 @@ pub(crate) fn split_bytes(graph: &Graph, attention: &Attention) -> usize {
     }
 }
 
+/// Bytes of the lists of slots by expert, for products of many tokens; 0 where there are few.
+fn sort_bytes(graph: &Graph, weights: &WeightTable, weight: WeightId, used: u32) -> usize {
+    if is_few(graph.key.tokens) {
+        return 0;
+    }
+    let slots = graph.key.tokens as usize * used as usize;
+    4 * weights.info(weight).experts as usize * (1 + slots)
+}
+
 /// Matrices that one dispatch multiplies with, if they are of one type.
 pub(crate) const MATRICES: usize = 3;
 
@@ -82,6 +91,7 @@ pub fn dispatches(plan: &Plan, step: &Step, weights: &WeightTable) -> usize {
             types.sort_unstable();
             types.chunk_by(|a, b| a == b).map(|alike| alike.len().div_ceil(MATRICES)).sum()
         }
+        (_, Op::ExpertLinear { .. }) => 1 + usize::from(step.scratch.is_some()),
         (_, Op::Attention(a)) => 1 + usize::from(splits(graph, a) > 1),
         _ => 1,
     }
@@ -131,6 +141,9 @@ impl<'a> Picker<'a> {
         let mut selection = Selection::single(kernel_name(&node.op), self.at);
         match &node.op {
             Op::Attention(a) => selection.scratch = split_bytes(self.graph, a),
+            Op::ExpertLinear { weight, used } => {
+                selection.scratch = sort_bytes(self.graph, self.weights, *weight, *used);
+            }
             Op::Glu(_) | Op::Activate(_) | Op::Add | Op::Scale { .. } | Op::Softcap { .. } => {
                 selection.in_place = Some((node.ins[0], node.outs[0]));
             }

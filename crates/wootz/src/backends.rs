@@ -30,26 +30,32 @@ pub(crate) fn backends(threads: Option<usize>) -> Result<Vec<Arc<dyn Backend>>, 
     Ok(vec![Arc::new(CpuBackend::new(CpuOptions { threads, isa })), Arc::new(metal)])
 }
 
-/// The GPUs of a Mac; elsewhere none, though plans can still be made.
+/// The GPUs of a Mac.
+#[cfg(target_os = "macos")]
 fn metal_devices() -> Arc<dyn Source> {
-    #[cfg(target_os = "macos")]
-    return Arc::new(wootz_metal::apple::AppleDevices);
-    #[cfg(not(target_os = "macos"))]
+    Arc::new(wootz_metal::apple::AppleDevices)
+}
+
+/// No device, though plans can be made.
+#[cfg(not(target_os = "macos"))]
+fn metal_devices() -> Arc<dyn Source> {
     Arc::new(wootz_metal::NoDevices)
 }
 
 /// The emulated Metal devices, which are there only for who asks for them by name.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn emulator() -> Option<Arc<dyn Backend>> {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-    {
-        // In a checkout of wootz, its own cache, where a compiler may have been fetched to.
-        let here = std::env::current_dir().unwrap_or_default();
-        let own = here.ancestors().map(|d| d.join(".cache")).find(|d| d.join("platforms").is_dir());
-        let folder = own.unwrap_or_else(|| std::env::temp_dir().join("wootz"));
-        let source = Arc::new(wootz_metal::emulator::Emulators::new(folder));
-        return Some(Arc::new(MetalBackend::new(EMULATOR, MetalOptions::from_environment(), source)));
-    }
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    // In a checkout of wootz, its own cache, where a compiler may have been fetched to.
+    let here = std::env::current_dir().unwrap_or_default();
+    let own = here.ancestors().map(|d| d.join(".cache")).find(|d| d.join("platforms").is_dir());
+    let folder = own.unwrap_or_else(|| std::env::temp_dir().join("wootz"));
+    let source = Arc::new(wootz_metal::emulator::Emulators::new(folder));
+    Some(Arc::new(MetalBackend::new(EMULATOR, MetalOptions::from_environment(), source)))
+}
+
+/// The emulator runs on Linux alone.
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+fn emulator() -> Option<Arc<dyn Backend>> {
     None
 }
 

@@ -162,10 +162,10 @@ impl Frame<'_> {
                 offset: *offset,
                 bytes: rows(kind) * row_bytes,
             },
-            Place::Scratch(region) => Slice {
+            Place::Scratch { region, first } => Slice {
                 buffer: executor.arena.buffer.clone(),
-                offset: region.offset as u64,
-                bytes: region.bytes as u64,
+                offset: (region.offset + first) as u64,
+                bytes: (region.bytes - first) as u64,
             },
             Place::Step(part) => self.step_part(*part),
             Place::Output { rows: kind, row_bytes } => {

@@ -172,7 +172,7 @@ impl StepBuilder<'_, '_> {
         };
         let parts = match (splits, self.step.scratch) {
             (1, _) => Place::Nothing,
-            (_, Some(region)) => Place::Scratch(region),
+            (_, Some(region)) => Place::Scratch { region, first: 0 },
             (_, None) => return Err(RunError::Plan("a split attention without scratch memory".into())),
         };
         let sinks = self.vector(a.sinks)?;

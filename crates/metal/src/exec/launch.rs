@@ -14,8 +14,8 @@ pub(super) enum Place {
     Fixed(Slice),
     /// A value in the arena.
     Value { offset: u64, rows: Rows, row_bytes: u64 },
-    /// Scratch memory in the arena.
-    Scratch(Region),
+    /// Scratch memory in the arena, from a byte of it on.
+    Scratch { region: Region, first: usize },
     /// What the host gives the step.
     Step(StepPart),
     /// What the host reads after the step.

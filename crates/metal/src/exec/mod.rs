@@ -128,6 +128,11 @@ impl MetalExecutor {
     ) -> Result<MetalExecutor, RunError> {
         let LoadRequest { weights, source, caches: layout, graph } = request;
         check_cache_types(&layout)?;
+        let width = device.caps().simd_width;
+        if !matches!(width, 32 | 64) {
+            let reason = format!("simdgroups of {width} threads: the kernels take 32 or 64");
+            return Err(RunError::Device { device: name.to_owned(), reason });
+        }
         let mut transfer = Transfer::new(device.clone());
         let weights = Weights::load(device.clone(), name, (weights, source), graph, &mut transfer, progress)?;
         let on = |e: MetalError| e.on(name);

@@ -1,12 +1,12 @@
 //! Launches of matrix products.
 
 use wootz_graph::op::{Activation, Linear, Norm, Op};
-use wootz_graph::{NodeId, RunError, ValueId, WeightId};
+use wootz_graph::{NodeId, Region, RunError, ValueId, WeightId};
 use wootz_quant::WeightType;
 
 use super::launch::{ArgBytes, Launch, Place, Shape};
 use super::program::{StepBuilder, activation};
-use crate::args::{ExpertArgs, MatmulArgs, MatvecArgs};
+use crate::args::{ExpertArgs, MatmulArgs, MatvecArgs, SortArgs};
 use crate::device::Slice;
 use crate::library::{Function, Library};
 use crate::select;
@@ -195,10 +195,7 @@ impl StepBuilder<'_, '_> {
         }
         let residual = parts.add.map(|(other, _)| self.place(other)).transpose()?;
         let weight = product.linear.weight;
-        let library = Library::plain("matmul")
-            .with("WEIGHT", self.ty(weight))
-            .with("SIMDGROUP_MATRIX", u32::from(self.caps().simdgroup_matrix));
-        let function = Function::new(library, "matmul")
+        let function = Function::new(self.matmul_library(weight), "matmul")
             .set("has_bias", product.bias.is_some())
             .set("has_residual", residual.is_some());
         let call = self
@@ -207,12 +204,15 @@ impl StepBuilder<'_, '_> {
             .bind("w", Place::Fixed(product.weight))
             .bind_some("bias", product.bias)
             .bind_some("residual", residual)
+            .bind("counts", Place::Nothing)
+            .bind("lists", Place::Nothing)
             .bind("y", product.out);
         let args = MatmulArgs {
             cols: self.cols(x),
             tokens: 0,
             rows: product.linear.rows,
             row_bytes: self.row_bytes(weight),
+            used: 1,
         };
         let rows = self.rows(x);
         self.finish(call, TILE_THREADS, move |c| {
@@ -224,6 +224,60 @@ impl StepBuilder<'_, '_> {
         })
     }
 
+    fn matmul_library(&self, weight: WeightId) -> Library {
+        Library::plain("matmul")
+            .with("WEIGHT", self.ty(weight))
+            .with("SIMDGROUP_MATRIX", u32::from(self.caps().simdgroup_matrix))
+    }
+
+    /// Many rows of activations times the matrices of chosen experts: rows are sorted by expert first.
+    fn many_experts(
+        &mut self,
+        weight: WeightId,
+        args: ExpertArgs,
+        (x, ids, out): (ValueId, ValueId, ValueId),
+        region: Region,
+    ) -> Result<Vec<Launch>, RunError> {
+        let experts = self.compiler.weights.table().info(weight).experts;
+        let counts = Place::Scratch { region, first: 0 };
+        let lists = Place::Scratch { region, first: 4 * experts as usize };
+        let sort = self
+            .call(Library::plain("route"), "sort_by_expert")
+            .bind("ids", self.place(ids)?)
+            .bind("counts", counts.clone())
+            .bind("lists", lists.clone());
+        let (rows, threads) = (self.rows(x), self.threads());
+        let used = args.used;
+        let sort = self.finish(sort, threads, move |c| Shape {
+            args: ArgBytes::of(SortArgs { experts, slots: rows(c) * used }),
+            grid: [experts.div_ceil(threads), 1, 1],
+        })?;
+        let own_inputs = self.cols(x) != args.cols;
+        let function = Function::new(self.matmul_library(weight), "matmul")
+            .set("by_expert", true)
+            .set("input_per_expert", own_inputs);
+        let call = self
+            .function(function)
+            .bind("x", self.place(x)?)
+            .bind("w", Place::Fixed(self.matrix(weight)?))
+            .bind("bias", Place::Nothing)
+            .bind("residual", Place::Nothing)
+            .bind("counts", counts)
+            .bind("lists", lists)
+            .bind("y", self.place(out)?);
+        let mut product = self.finish(call, TILE_THREADS, move |c| {
+            let tokens = rows(c) * used;
+            let args =
+                MatmulArgs { cols: args.cols, tokens, rows: args.rows, row_bytes: args.row_bytes, used };
+            Shape {
+                args: ArgBytes::of(args),
+                grid: [args.rows.div_ceil(TILE_OUTPUTS), tokens.div_ceil(TILE_TOKENS), experts],
+            }
+        })?;
+        product.barrier = true;
+        Ok(vec![sort, product])
+    }
+
     /// Activations times the matrices of chosen experts.
     pub(super) fn experts(
         &mut self,
@@ -232,7 +286,7 @@ impl StepBuilder<'_, '_> {
         x: ValueId,
         ids: ValueId,
         out: ValueId,
-    ) -> Result<Launch, RunError> {
+    ) -> Result<Vec<Launch>, RunError> {
         let info = self.compiler.weights.table().info(weight);
         let args = ExpertArgs {
             cols: info.cols as u32,
@@ -240,6 +294,9 @@ impl StepBuilder<'_, '_> {
             rows: (info.rows / u64::from(info.experts.max(1))) as u32,
             row_bytes: info.row_bytes() as u32,
         };
+        if let Some(region) = self.step.scratch {
+            return self.many_experts(weight, args, (x, ids, out), region);
+        }
         let library = Library::plain("matvec").with("WEIGHT", info.ty).with("BATCH", 1);
         let own_inputs = self.cols(x) != args.cols;
         let function = Function::new(library, "matvec_experts").set("input_per_expert", own_inputs);
@@ -250,10 +307,11 @@ impl StepBuilder<'_, '_> {
             .bind("ids", self.place(ids)?)
             .bind("y", self.place(out)?);
         let rows = self.rows(x);
-        self.finish(call, SIMDGROUPS * self.caps().simd_width, move |c| Shape {
+        let launch = self.finish(call, SIMDGROUPS * self.caps().simd_width, move |c| Shape {
             args: ArgBytes::of(args),
             grid: [args.rows.div_ceil(ROWS * SIMDGROUPS), used, rows(c)],
-        })
+        })?;
+        Ok(vec![launch])
     }
 
     /// The first node of the step with an operation that `pick` knows.

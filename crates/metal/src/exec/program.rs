@@ -252,7 +252,7 @@ impl StepBuilder<'_, '_> {
                 })?
             }
             Op::ExpertLinear { weight, used } => {
-                self.experts(*weight, *used, node.ins[0], node.ins[1], node.outs[0])?
+                return self.experts(*weight, *used, node.ins[0], node.ins[1], node.outs[0]);
             }
             Op::Combine { used } => {
                 let args = CombineArgs { cols: self.cols(node.outs[0]), used: *used };

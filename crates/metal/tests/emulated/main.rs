@@ -4,6 +4,7 @@
 mod address_spaces;
 mod cases;
 mod common;
+mod executor;
 mod model;
 mod models;
 mod mutants;

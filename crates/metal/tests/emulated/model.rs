@@ -73,6 +73,11 @@ impl TinyModel {
         self.arch.graph(key).unwrap()
     }
 
+    /// Cache groups.
+    pub(crate) fn groups(&self) -> usize {
+        self.arch.windows().len()
+    }
+
     pub(crate) fn weights(&self) -> &wootz_graph::WeightTable {
         self.arch.weights()
     }
