@@ -1,0 +1,67 @@
+//! Compiled kernels, written by `scripts/build-cuda`.
+
+/// Lists the files of kernels, by their names without an ending.
+macro_rules! files {
+    ($($name:literal,)*) => {
+        const FILES: &[(&str, &[u8])] =
+            &[$(($name, include_bytes!(concat!("../code/", $name, ".fatbin")))),*];
+    };
+}
+
+files! {
+    "acts",
+    "attend",
+    "attention_any",
+    "batch",
+    "elementwise",
+    "embed",
+    "flash",
+    "limits",
+    "linear_any",
+    "matvec",
+    "norm",
+    "prefill",
+    "repack",
+    "rope",
+    "route",
+    "store_kv",
+}
+
+/// The code of a file of kernels, for every architecture.
+pub(crate) fn find(file: &str) -> Option<&'static [u8]> {
+    FILES.iter().find(|(name, _)| *name == file).map(|(_, code)| *code)
+}
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    use super::FILES;
+    use crate::testing::{folder, sources};
+
+    #[test]
+    fn every_file_of_kernels_has_code() {
+        let names: Vec<String> = sources()
+            .into_iter()
+            .filter_map(|(name, _)| name.strip_suffix(".cu").map(str::to_owned))
+            .collect();
+        assert_eq!(FILES.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+        // Fat binaries begin with this number.
+        assert!(FILES.iter().all(|(_, code)| code.starts_with(&0xba55_ed50u32.to_le_bytes())));
+    }
+
+    /// `scripts/build-cuda` writes the hash of what it compiled.
+    #[test]
+    fn the_code_is_that_of_the_sources() {
+        let mut hash = Sha256::new();
+        for (name, text) in sources() {
+            hash.update(name.as_bytes());
+            hash.update([0]);
+            hash.update(text.as_bytes());
+            hash.update([0]);
+        }
+        let found: String = hash.finalize().iter().map(|b| format!("{b:02x}")).collect();
+        let recorded = std::fs::read_to_string(folder().join("code/sources.sha256")).unwrap();
+        assert_eq!(recorded.trim(), found, "kernels have changed: run scripts/build-cuda");
+    }
+}
