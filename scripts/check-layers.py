@@ -12,8 +12,12 @@ ALLOWED = {
     "wootz-graph": {"wootz-quant"},
     "wootz-arch": {"wootz-graph", "wootz-gguf", "wootz-quant"},
     "wootz-cpu": {"wootz-graph", "wootz-quant"},
+    "wootz-cuda": {"wootz-graph", "wootz-quant"},
     "wootz-hub": set(),
-    "wootz": {"wootz-quant", "wootz-gguf", "wootz-text", "wootz-graph", "wootz-arch", "wootz-cpu", "wootz-testkit"},
+    "wootz": {
+        "wootz-quant", "wootz-gguf", "wootz-text", "wootz-graph", "wootz-arch", "wootz-cpu", "wootz-cuda",
+        "wootz-testkit",
+    },
     "wootz-cli": {"wootz", "wootz-hub"},
     "wootz-testkit": {"wootz-arch", "wootz-gguf", "wootz-graph", "wootz-quant"},
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use wootz_cpu::{CpuBackend, CpuOptions, Isa};
+use wootz_cuda::{CudaBackend, CudaOptions, Kernels};
 use wootz_graph::{Backend, Device, DeviceInfo, RunError};
 
 use crate::error::Error;
@@ -10,7 +11,10 @@ use crate::error::Error;
 /// The environment variable that hides instruction sets from the CPU backend: the name of the one to use.
 const ISA_VARIABLE: &str = "WOOTZ_CPU_ISA";
 
-/// All backends of this build.
+/// The environment variable that makes the CUDA backend take its plain kernels, with the value `simple`.
+const KERNELS_VARIABLE: &str = "WOOTZ_CUDA_KERNELS";
+
+/// All backends of this build, the fastest first.
 pub(crate) fn backends(threads: Option<usize>) -> Result<Vec<Arc<dyn Backend>>, Error> {
     let isa = match std::env::var(ISA_VARIABLE) {
         Ok(name) => Some(Isa::from_name(&name).map_err(|e| RunError::Device {
@@ -19,19 +23,31 @@ pub(crate) fn backends(threads: Option<usize>) -> Result<Vec<Arc<dyn Backend>>, 
         })?),
         Err(_) => None,
     };
-    Ok(vec![Arc::new(CpuBackend::new(CpuOptions { threads, isa }))])
+    let kernels = match std::env::var(KERNELS_VARIABLE).as_deref() {
+        Ok("simple") => Kernels::Simple,
+        _ => Kernels::Fast,
+    };
+    Ok(vec![
+        Arc::new(CudaBackend::new(CudaOptions { kernels })),
+        Arc::new(CpuBackend::new(CpuOptions { threads, isa })),
+    ])
 }
 
-/// The devices of this machine.
+/// What a backend found on this machine.
+pub struct BackendDevices {
+    /// The backend's name.
+    pub backend: &'static str,
+    /// Its devices, or how its driver fails.
+    pub devices: Result<Vec<DeviceInfo>, RunError>,
+}
+
+/// The devices of this machine, by backend.
 ///
 /// # Errors
-/// A driver is there and fails.
-pub fn devices() -> Result<Vec<DeviceInfo>, Error> {
-    let mut list = Vec::new();
-    for backend in backends(None)? {
-        list.extend(backend.devices()?);
-    }
-    Ok(list)
+/// The environment names an unknown setting.
+pub fn devices() -> Result<Vec<BackendDevices>, Error> {
+    let list = backends(None)?.into_iter().map(|b| BackendDevices { backend: b.name(), devices: b.devices() });
+    Ok(list.collect())
 }
 
 /// The backend with this name.
@@ -48,7 +64,16 @@ pub(crate) type Opened = (Arc<dyn Backend>, Arc<dyn Device>);
 pub(crate) fn open(name: &str, threads: Option<usize>) -> Result<Opened, Error> {
     let mut known = Vec::new();
     for backend in backends(threads)? {
-        for (index, info) in backend.devices()?.into_iter().enumerate() {
+        let devices = match backend.devices() {
+            Ok(devices) => devices,
+            Err(e) if name.split(':').next() == Some(backend.name()) => return Err(e.into()),
+            // A driver that fails is no reason to do without the other devices.
+            Err(e) => {
+                known.push(format!("{} ({e})", backend.name()));
+                continue;
+            }
+        };
+        for (index, info) in devices.into_iter().enumerate() {
             if name == "auto" || name == info.id {
                 let device = backend.open(index)?;
                 return Ok((backend, device));

@@ -45,7 +45,7 @@ pub mod sample;
 mod selftest;
 mod session;
 
-pub use backends::devices;
+pub use backends::{BackendDevices, devices};
 pub use context::{Context, Limits, RowsWanted, SequenceId, StepPart};
 pub use engine::{Engine, EngineOptions, Generation, Handle, Sink};
 pub use error::Error;

@@ -16,9 +16,12 @@ fn plans_are_those_of_the_snapshots() {
     for arch in ARCHITECTURES {
         let bytes = tiny::build(*arch, tiny::Types(WeightType::Q4_0, WeightType::Q8_0), 7);
         let model = Model::from_bytes(bytes, &ModelOptions::default()).unwrap();
-        for (name, tokens) in [("decode", 1), ("prefill", 64)] {
-            let plan = wootz::plan(&model, "cpu", tokens, 256).unwrap().to_string();
-            let path = folder.join(format!("{}-{name}.txt", arch.name()));
+        for (backend, name, tokens) in
+            [("cpu", "decode", 1), ("cpu", "prefill", 64), ("cuda", "decode", 1), ("cuda", "prefill", 64)]
+        {
+            let plan = wootz::plan(&model, backend, tokens, 256).unwrap().to_string();
+            let backend = if backend == "cpu" { String::new() } else { format!("{backend}-") };
+            let path = folder.join(format!("{backend}{}-{name}.txt", arch.name()));
             if std::env::var_os("WOOTZ_UPDATE_SNAPSHOTS").is_some() {
                 std::fs::create_dir_all(&folder).unwrap();
                 std::fs::write(&path, &plan).unwrap();
