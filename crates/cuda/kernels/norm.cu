@@ -1,7 +1,7 @@
 // Norms of rows or of their groups: a block for each group of each row.
 #include "common.cuh"
 
-KERNEL(1024, norm, NormArgs) {
+KERNEL(1024, norm_rows, NormArgs) {
     wait_for_last();
     let_next_start();
     const uint32_t row = blockIdx.x / a.groups, group = blockIdx.x % a.groups;

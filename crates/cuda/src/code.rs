@@ -1,5 +1,7 @@
 //! Compiled kernels, written by `scripts/build-cuda`.
 
+use std::borrow::Cow;
+
 /// Lists the files of kernels, by their names without an ending.
 macro_rules! files {
     ($($name:literal,)*) => {
@@ -27,9 +29,19 @@ files! {
     "store_kv",
 }
 
+/// The environment variable of a folder whose code is taken in place of the embedded one, in builds with checks: for
+/// work on kernels.
+#[cfg(debug_assertions)]
+const FOLDER_VARIABLE: &str = "WOOTZ_CUDA_CODE";
+
 /// The code of a file of kernels, for every architecture.
-pub(crate) fn find(file: &str) -> Option<&'static [u8]> {
-    FILES.iter().find(|(name, _)| *name == file).map(|(_, code)| *code)
+pub(crate) fn find(file: &str) -> Option<Cow<'static, [u8]>> {
+    #[cfg(debug_assertions)]
+    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
+        let path = std::path::Path::new(&folder).join(file).with_extension("fatbin");
+        return std::fs::read(path).ok().map(Cow::Owned);
+    }
+    FILES.iter().find(|(name, _)| *name == file).map(|(_, code)| Cow::Borrowed(*code))
 }
 
 #[cfg(test)]

@@ -46,7 +46,8 @@ pub struct BackendDevices {
 /// # Errors
 /// The environment names an unknown setting.
 pub fn devices() -> Result<Vec<BackendDevices>, Error> {
-    let list = backends(None)?.into_iter().map(|b| BackendDevices { backend: b.name(), devices: b.devices() });
+    let list =
+        backends(None)?.into_iter().map(|b| BackendDevices { backend: b.name(), devices: b.devices() });
     Ok(list.collect())
 }
 

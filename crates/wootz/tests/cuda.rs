@@ -108,8 +108,7 @@ fn what_does_not_fit_is_refused_with_numbers() {
     let Some(gpu) = gpu() else { return };
     let bytes = tiny::build(ARCHITECTURES[0], TYPES[0], 7);
     let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
-    let options =
-        ContextOptions { device: gpu, context: Some(1 << 40), ..ContextOptions::default() };
+    let options = ContextOptions { device: gpu, context: Some(1 << 40), ..ContextOptions::default() };
     let refused = Context::new(model, &options, &mut |_| ()).err();
     assert!(matches!(refused, Some(Error::ContextMemory { .. })), "{refused:?}");
 }

@@ -24,7 +24,8 @@ pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<()> {
     for backend in found {
         let devices = match backend.devices {
             Ok(devices) if devices.is_empty() => {
-                missing.push(format!("{:<8} no devices: there is no driver, or it knows none", backend.backend));
+                missing
+                    .push(format!("{:<8} no devices: there is no driver, or it knows none", backend.backend));
                 continue;
             }
             Ok(devices) => devices,
@@ -35,7 +36,9 @@ pub(crate) fn run(args: &DevicesArgs) -> anyhow::Result<()> {
         };
         for d in devices {
             let memory = match (d.memory_free, d.memory_total) {
-                (Some(free), Some(total)) => format!("{} of {} free", output::size(free), output::size(total)),
+                (Some(free), Some(total)) => {
+                    format!("{} of {} free", output::size(free), output::size(total))
+                }
                 (None, Some(total)) => output::size(total),
                 _ => "memory unknown".to_owned(),
             };

@@ -15,6 +15,8 @@ const HEADS: u32 = 8;
 const WARPS: u32 = 8;
 /// Positions that a block takes in one round.
 const ROUND: u32 = 16 * WARPS;
+/// Parts of the positions at most.
+const MOST_SPLITS: u32 = 64;
 /// Rows up to which each may have blocks of its own, and rows of a sequence from which tiles are better.
 const FEW_ROWS: u32 = 64;
 const ROWS_OF_A_TILE: u32 = 8;
@@ -200,12 +202,12 @@ impl Resolver<'_> {
         let pair = kernels(self.layout, spec)
             .ok_or_else(|| RunError::Plan("attention without its kernel".into()))?;
         let groups = spec.kv_heads * (attention.heads / spec.kv_heads).div_ceil(HEADS);
-        let rounds = self.plan.graph.key.kv_span.div_ceil(ROUND);
+        let rounds = self.plan.graph.key.kv_span.div_ceil(ROUND).min(MOST_SPLITS);
         let splits = rounds.min((2 * self.properties.multiprocessors / (groups * rows)).max(1));
-        let parts = 4 * (rows * groups * splits * HEADS * (spec.k_dim + 2)) as usize;
+        let parts = 4 * (rows * groups * splits * HEADS * (spec.k_dim + 8)) as usize;
         self.workspace.need(parts, (rows * groups) as usize);
-        // Queries and a key, results of warps, maxima and sums of warps, and a flag.
-        let shared = 4 * (spec.k_dim * (HEADS + 1 + WARPS * HEADS) + 2 * WARPS * HEADS + 4);
+        // Queries and a key, results of warps, and what joins parts.
+        let shared = 4 * (spec.k_dim * (HEADS + 1 + WARPS * HEADS) + 1196);
         let launch =
             Launch::new(Kernel::new("attend", pair.attend), [splits, groups, rows], 32 * WARPS, &args);
         Ok(launch.shared(shared as usize))

@@ -132,7 +132,7 @@ impl Resolver<'_> {
         };
         // About four elements a thread.
         let threads = (x.cols / norm.groups).div_ceil(4).next_multiple_of(32).clamp(32, 1024);
-        Ok(Launch::new(Kernel::new("norm", "norm"), [x.most * norm.groups, 1, 1], threads, &args))
+        Ok(Launch::new(Kernel::new("norm", "norm_rows"), [x.most * norm.groups, 1, 1], threads, &args))
     }
 
     fn linear(&self, linear: &Linear, x: Value, out: Value) -> Result<Launch, RunError> {
