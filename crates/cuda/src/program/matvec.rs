@@ -14,8 +14,11 @@ use crate::tiles::{self, typed};
 pub(super) const SEGMENTS: usize = 3;
 /// Threads of a block.
 const THREADS: u32 = 512;
-/// Bytes of shared memory next to the activations: sums on their way.
-const SUMS_BYTES: usize = 20_480;
+/// Bytes of shared memory next to the activations: sums on their way, of so many row tiles (an even number) as there
+/// is room for, and what is left over.
+const SUM_BYTES: usize = 4096;
+const MOST_SUMS: usize = 18;
+const OTHER_BYTES: usize = 640;
 
 /// How a kernel gets its activations, in the order of its source.
 enum Input {
@@ -144,7 +147,9 @@ impl Resolver<'_> {
 
     fn matvec_launch(&self, kernel: Kernel, ty: WeightType, row_tiles: u32, args: &MatvecArgs) -> Launch {
         let acts = if tiles::is_float(ty) { 4 * tiles::COLS as usize } else { tiles::acts_bytes(1) };
-        let shared = args.k_tiles as usize * acts + SUMS_BYTES;
+        let others = args.k_tiles as usize * acts + OTHER_BYTES;
+        let room = (self.properties.shared_per_block as usize).saturating_sub(others);
+        let shared = others + SUM_BYTES * (room / SUM_BYTES / 2 * 2).clamp(2, MOST_SUMS);
         let blocks = self.properties.multiprocessors.min(row_tiles);
         Launch::new(kernel, [blocks, 1, 1], THREADS, args).shared(shared)
     }

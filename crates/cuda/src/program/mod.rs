@@ -5,6 +5,8 @@ pub(crate) mod batch;
 mod forms;
 mod matvec;
 mod simple;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 
