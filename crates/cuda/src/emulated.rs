@@ -21,7 +21,8 @@ type Emulate = unsafe extern "C" fn(*const u64, *const u32) -> *const c_char;
 /// The kernels as a library of the host, if there is a C++ compiler.
 fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    LIBRARY.get_or_init(compile).as_ref()
+    // Fibers are written for Linux.
+    LIBRARY.get_or_init(|| if cfg!(target_os = "linux") { compile() } else { None }).as_ref()
 }
 
 /// Compiles the kernels; `None` where no compiler is found.

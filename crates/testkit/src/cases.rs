@@ -57,7 +57,7 @@ const FLOAT: f64 = 1e-9;
 /// Error of f32 attention with f16 caches: the interpreter rounds keys and values alike.
 const ATTENTION: f64 = 1e-8;
 /// Error of attention with queries and weights of 16 bits, bf16 among them.
-const ATTENTION_HALF: f64 = 2e-6;
+const ATTENTION_HALF: f64 = 1e-5;
 /// Error of products with activations of 16 bits, bf16 among them.
 const FLOAT_HALF: f64 = 1e-5;
 
@@ -246,6 +246,23 @@ fn norms() -> Vec<Case> {
                 ));
             }
         }
+    }
+    // A sum that its norm alone reads, and one that is read again.
+    for again in [false, true] {
+        cases.push(simple(
+            format!("norm of a sum, read again {again}"),
+            FLOAT,
+            9,
+            &[576, 576],
+            |w, rng| w.random(rng, "w", WeightType::F32, 1, 576, 1.0),
+            move |b, ins| {
+                let weight = Some(b.weight("w"));
+                let sum = b.add(ins[0], ins[1], "sum");
+                let norm = Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None };
+                let y = b.norm(sum, norm, "norm");
+                if again { b.add(sum, y, "residual") } else { y }
+            },
+        ));
     }
     cases
 }

@@ -10,6 +10,8 @@ use crate::select::{ADD_NORM, Kernels};
 
 /// Threads of kernels that work on rows or elements.
 const THREADS: u32 = 256;
+/// Threads of a block that looks up a part of a row: few, so that one row has many blocks.
+const EMBED_THREADS: u32 = 64;
 /// Blocks that fill any device a few times over, for kernels whose threads take several elements.
 const MANY_BLOCKS: u32 = 2048;
 /// Warps of a block of plain products.
@@ -46,13 +48,11 @@ impl Resolver<'_> {
             let Op::Norm(attributes) = &norm.op else {
                 return Err(RunError::Plan(format!("{} without a norm", step.kernel)));
             };
-            let sum = Some((self.value(add.ins[1])?, self.value(add.outs[0])?));
-            return Ok(vec![self.norm(
-                attributes,
-                self.value(add.ins[0])?,
-                sum,
-                self.value(norm.outs[0])?,
-            )?]);
+            let (id, out) = (add.outs[0], self.value(norm.outs[0])?);
+            // A sum that nothing else reads lies where the norm comes to.
+            let sum = if step.outs.contains(&id) { self.value(id)? } else { out };
+            let sum = Some((self.value(add.ins[1])?, sum));
+            return Ok(vec![self.norm(attributes, self.value(add.ins[0])?, sum, out)?]);
         }
         let [node] = step.nodes[..] else {
             return Err(RunError::Plan(format!("unknown kernel {}", step.kernel)));
@@ -106,7 +106,9 @@ impl Resolver<'_> {
             scale,
             unused: 0,
         };
-        Ok(Launch::new(Kernel::new("embed", "embed"), [out.most, 1, 1], THREADS, &args))
+        let pieces = out.cols.div_ceil(8);
+        let grid = [out.most, pieces.div_ceil(EMBED_THREADS), 1];
+        Ok(Launch::new(Kernel::new("embed", "embed"), grid, EMBED_THREADS, &args))
     }
 
     /// The norm of `x`, or of its sum with a value, which is kept: (other, sum).
