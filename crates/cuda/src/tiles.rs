@@ -98,20 +98,29 @@ pub(crate) fn acts_bytes(cols: u32) -> usize {
     cols.div_ceil(COLS) as usize * 384
 }
 
-/// The kernel of a file for a type with tiles, whose name is put between two parts of the kernel's.
+/// The kernel for a type with tiles, whose name stands between two parts of the kernel's. All types have `one` file, or
+/// `each` the one of types of its kind, which ends in the kind's name.
 macro_rules! typed {
-    ($file:literal, $before:literal, $ty:expr, $after:literal) => {
-        $crate::tiles::typed!(@types $file, $before, $ty, $after,
-            Q4_K "q4_k", Q5_K "q5_k", Q6_K "q6_k", Q8_0 "q8_0", Q4_0 "q4_0", Q4_1 "q4_1", MXFP4 "mxfp4",
-            F16 "f16", BF16 "bf16")
+    ($files:ident $file:literal, $before:literal, $ty:expr, $after:literal) => {
+        $crate::tiles::typed!(@types $files $file, $before, $ty, $after,
+            Q4_K "q4_k" "k", Q5_K "q5_k" "k", Q6_K "q6_k" "k", Q4_0 "q4_0" "4", Q4_1 "q4_1" "4",
+            MXFP4 "mxfp4" "4", Q8_0 "q8_0" "wide", F16 "f16" "wide", BF16 "bf16" "wide")
     };
-    (@types $file:literal, $before:literal, $ty:expr, $after:literal, $($variant:ident $name:literal),*) => {
+    (@types $files:ident $file:literal, $before:literal, $ty:expr, $after:literal,
+        $($variant:ident $name:literal $kind:literal),*) => {
         match $ty {
-            $(wootz_quant::WeightType::$variant => {
-                Ok($crate::machine::Kernel::new($file, concat!($before, $name, $after)))
-            })*
+            $(wootz_quant::WeightType::$variant => Ok($crate::machine::Kernel::new(
+                $crate::tiles::typed!(@file $files $file $kind),
+                concat!($before, $name, $after),
+            )),)*
             ty => Err(wootz_graph::RunError::Plan(format!("no fast products of {ty}"))),
         }
+    };
+    (@file one $file:literal $kind:literal) => {
+        $file
+    };
+    (@file each $file:literal $kind:literal) => {
+        concat!($file, $kind)
     };
 }
 pub(crate) use typed;

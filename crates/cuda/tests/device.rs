@@ -35,3 +35,10 @@ fn cases_agree_with_the_interpreter() {
 fn cases_agree_with_the_interpreter_with_plain_kernels() {
     run(Kernels::Simple);
 }
+
+#[test]
+fn a_device_that_is_not_there_is_named() {
+    let backend = CudaBackend::default();
+    let refused = backend.open(1000).err().expect("no machine has so many");
+    assert!(refused.to_string().starts_with("cuda:1000 failed: there are "), "{refused}");
+}

@@ -206,8 +206,8 @@ impl Resolver<'_> {
         let splits = rounds.min((2 * self.properties.multiprocessors / (groups * rows)).max(1));
         let parts = 4 * (rows * groups * splits * HEADS * (spec.k_dim + 8)) as usize;
         self.workspace.need(parts, (rows * groups) as usize);
-        // Queries and a key, results of warps, and what joins parts.
-        let shared = 4 * (spec.k_dim * (HEADS + 1 + WARPS * HEADS) + 1196);
+        // Queries, keys and values of a step, results of warps, and what joins parts.
+        let shared = 4 * (spec.k_dim * (HEADS + 4 + WARPS * HEADS) + 1200);
         let launch =
             Launch::new(Kernel::new("attend", pair.attend), [splits, groups, rows], 32 * WARPS, &args);
         Ok(launch.shared(shared as usize))

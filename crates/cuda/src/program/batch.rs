@@ -19,12 +19,11 @@ const GROUP: u32 = 8;
 const GROUP_BYTES: usize = 1024;
 /// Rows up to which a block takes all, a power of two.
 const SMALL: u32 = 64;
-/// Rows from which the kernels for prompts are faster.
-const PROMPT_ROWS: u32 = 65;
-/// Threads of a block of prompts.
-const PROMPT_THREADS: u32 = 384;
-/// Tokens of a block of prompts.
-const PROMPT_TOKENS: u32 = 128;
+/// Tokens of the largest block.
+const MOST_TOKENS: u32 = 128;
+/// Shared memory that Hopper's kernels fill with pieces, and pieces of weights at most.
+const HOPPER_SHARED: usize = 225 << 10;
+const HOPPER_PIECES: usize = 4;
 /// Warps that multiply.
 const WARPS: u32 = 8;
 /// Pieces of shared memory in flight at most.
@@ -32,7 +31,7 @@ const MOST_STAGES: usize = 6;
 
 /// Rows that the image of a step has room for.
 fn image_rows(rows: u32) -> u32 {
-    if rows > SMALL { rows.next_multiple_of(PROMPT_TOKENS) } else { rows.next_power_of_two().max(GROUP) }
+    if rows > SMALL { rows.next_multiple_of(MOST_TOKENS) } else { rows.next_power_of_two().max(2 * GROUP) }
 }
 
 fn image_bytes(rows: u32, cols: u32) -> usize {
@@ -162,53 +161,59 @@ impl Resolver<'_> {
 
     /// The kernel for a type and a number of rows.
     fn product_shape(&self, ty: WeightType, rows: u32, gated: bool) -> Result<Shape, RunError> {
-        if rows >= PROMPT_ROWS && self.properties.capability == 90 {
-            let kernel = match gated {
-                false => typed!("prefill", "prefill_", ty, ""),
-                true => typed!("prefill", "prefill_glu_", ty, ""),
-            };
-            return Ok(Shape {
-                kernel: kernel?,
-                threads: PROMPT_THREADS,
-                shared: prompt_shared(ty),
-                stages: 0,
-                row_tiles: 2 * WARPS,
-                warps: WARPS,
-                tokens: PROMPT_TOKENS,
-            });
+        if self.properties.capability == 90 {
+            hopper(ty, rows, gated)
+        } else {
+            ordinary(ty, rows, gated, self.properties.shared_per_block as usize)
         }
-        let (tokens, kernel) = match (rows, gated) {
-            (..=8, false) => (8, typed!("batch", "batch_", ty, "_8")),
-            (..=16, false) => (16, typed!("batch", "batch_", ty, "_16")),
-            (..=32, false) => (32, typed!("batch", "batch_", ty, "_32")),
-            (_, false) => (64, typed!("batch", "batch_", ty, "_64")),
-            (..=8, true) => (8, typed!("batch", "batch_glu_", ty, "_8")),
-            (..=16, true) => (16, typed!("batch", "batch_glu_", ty, "_16")),
-            (..=32, true) => (32, typed!("batch", "batch_glu_", ty, "_32")),
-            (_, true) => (64, typed!("batch", "batch_glu_", ty, "_64")),
-        };
-        let warps = if tiles::is_float(ty) { WARPS / 2 } else { WARPS };
-        let row_tiles = 2 * warps;
-        let piece = row_tiles as usize * tiles::bytes(ty) + tokens as usize / 8 * 4 * GROUP_BYTES;
-        // Each piece has two barriers of 8 bytes.
-        let stages = (self.properties.shared_per_block as usize / (piece + 16)).clamp(1, MOST_STAGES);
-        Ok(Shape {
-            kernel: kernel?,
-            threads: 32 * (warps + 1),
-            shared: stages * (piece + 16),
-            stages: stages as u32,
-            row_tiles,
-            warps,
-            tokens,
-        })
     }
 }
 
-/// Shared memory of a block of prompts: rings of activations and of weights with their barriers, and room to align.
-fn prompt_shared(ty: WeightType) -> usize {
-    const ACTS: usize = 5;
-    let (weights, parts) = if tiles::is_float(ty) { (4, 4) } else { (2, 1) };
-    let acts = PROMPT_TOKENS as usize / 8 * GROUP_BYTES;
-    let piece = 2 * WARPS as usize * tiles::bytes(ty) / parts;
-    ACTS * acts + weights * piece + 16 * (ACTS + weights) + 1024
+/// On Hopper: rings of activations and of weights, and products of four warps at once.
+fn hopper(ty: WeightType, rows: u32, gated: bool) -> Result<Shape, RunError> {
+    let (tokens, kernel) = match (rows, gated) {
+        (..=16, false) => (16, typed!(each "hopper_", "hopper_", ty, "_16")),
+        (..=32, false) => (32, typed!(each "hopper_", "hopper_", ty, "_32")),
+        (..=64, false) => (64, typed!(each "hopper_", "hopper_", ty, "_64")),
+        (_, false) => (128, typed!(each "hopper_", "hopper_", ty, "_128")),
+        (..=16, true) => (16, typed!(each "hopper_", "hopper_glu_", ty, "_16")),
+        (..=32, true) => (32, typed!(each "hopper_", "hopper_glu_", ty, "_32")),
+        (..=64, true) => (64, typed!(each "hopper_", "hopper_glu_", ty, "_64")),
+        (_, true) => (128, typed!(each "hopper_", "hopper_glu_", ty, "_128")),
+    };
+    // 64 columns of activations, and a tile of each row tile, or a quarter of one.
+    let (acts, acts_pieces) = (tokens as usize * 128, if tokens > 64 { 5 } else { 6 });
+    let weights = 2 * WARPS as usize * tiles::bytes(ty) / if tiles::is_float(ty) { 4 } else { 1 };
+    let pieces = ((HOPPER_SHARED - acts_pieces * acts) / weights).min(HOPPER_PIECES);
+    // Each piece has two barriers of 8 bytes; the first begins on 1024 bytes.
+    let shared = acts_pieces * acts + pieces * weights + 16 * (acts_pieces + pieces) + 1024;
+    Ok(Shape { kernel: kernel?, threads: 384, shared, stages: 0, row_tiles: 2 * WARPS, warps: WARPS, tokens })
+}
+
+/// On other devices: pieces of both in one ring.
+fn ordinary(ty: WeightType, rows: u32, gated: bool, most_shared: usize) -> Result<Shape, RunError> {
+    let (tokens, kernel) = match (rows, gated) {
+        (..=8, false) => (8, typed!(each "batch_", "batch_", ty, "_8")),
+        (..=16, false) => (16, typed!(each "batch_", "batch_", ty, "_16")),
+        (..=32, false) => (32, typed!(each "batch_", "batch_", ty, "_32")),
+        (_, false) => (64, typed!(each "batch_", "batch_", ty, "_64")),
+        (..=8, true) => (8, typed!(each "batch_", "batch_glu_", ty, "_8")),
+        (..=16, true) => (16, typed!(each "batch_", "batch_glu_", ty, "_16")),
+        (..=32, true) => (32, typed!(each "batch_", "batch_glu_", ty, "_32")),
+        (_, true) => (64, typed!(each "batch_", "batch_glu_", ty, "_64")),
+    };
+    let warps = if tiles::is_float(ty) { WARPS / 2 } else { WARPS };
+    let row_tiles = 2 * warps;
+    let piece = row_tiles as usize * tiles::bytes(ty) + tokens as usize / 8 * 4 * GROUP_BYTES;
+    // Each piece has two barriers of 8 bytes.
+    let stages = (most_shared / (piece + 16)).clamp(1, MOST_STAGES);
+    Ok(Shape {
+        kernel: kernel?,
+        threads: 32 * (warps + 1),
+        shared: stages * (piece + 16),
+        stages: stages as u32,
+        row_tiles,
+        warps,
+        tokens,
+    })
 }

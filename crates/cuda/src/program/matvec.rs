@@ -115,7 +115,7 @@ impl Resolver<'_> {
             if self.forms.is_acts(id) {
                 args.acts_out = out.out();
             }
-            let kernel = typed!("matvec", "matvec_glu_", ty, "")?;
+            let kernel = typed!(one "matvec", "matvec_glu_", ty, "")?;
             return Ok(vec![self.matvec_launch(kernel, ty, args.seg[0].row_tiles, &args)]);
         }
         let mut launches = Vec::new();
@@ -178,7 +178,7 @@ fn matvec_groups(matrices: Vec<Matrix>) -> Result<Vec<(Kernel, Vec<Matrix>)>, Ru
             groups.push((Kernel::new("matvec", name), own));
             continue;
         }
-        let kernel = typed!("matvec", "matvec_", ty, "")?;
+        let kernel = typed!(one "matvec", "matvec_", ty, "")?;
         groups.extend(own.chunks(SEGMENTS).map(|chunk| (kernel, chunk.to_vec())));
     }
     Ok(groups)
