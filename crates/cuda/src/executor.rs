@@ -28,12 +28,17 @@ struct Program {
     forms: Forms,
     /// Second summands of values.
     tails: DeviceBuffer,
-    /// Launches of each step of the plan.
-    launches: Vec<Vec<Launch>>,
-    recorded: Option<Recorded>,
+    /// For tokens of different sequences, where attention has kernels for such; for all others last.
+    variants: Vec<Variant>,
     output: Option<Value>,
     /// Entries of the smallest table that tokens are looked up in.
     vocabulary: u64,
+}
+
+/// The launches of each step of a plan.
+struct Variant {
+    launches: Vec<Vec<Launch>>,
+    recorded: Option<Recorded>,
 }
 
 /// A step under way, or the room for one.
@@ -159,25 +164,36 @@ impl CudaExecutor {
     /// Resolves a program's launches, with the workspace that they need.
     fn resolve(&self, program: &mut Program) -> Result<(usize, usize), RunError> {
         let workspace = Workspace::new(self.partial.address(), self.counters.address());
-        let resolver = Resolver {
-            plan: &program.plan,
-            kernels: self.kernels,
-            forms: &program.forms,
-            tails: program.tails.address(),
-            workspace: &workspace,
-            properties: self.machine.properties(),
-            weights: &self.weights,
-            arena: self.arena.address(),
-            inputs: program.inputs.address(),
-            places: &program.places,
-            layout: &self.layout,
-            caches: &self.caches,
-            ropes: &program.ropes,
-        };
-        let output = program.plan.graph.outputs.first().map(|(_, value)| resolver.value(*value));
-        (program.output, program.launches) = (output.transpose()?, resolver.launches()?);
-        if let Some(recorded) = program.recorded.take() {
-            self.machine.forget(recorded);
+        let mut variants = Vec::new();
+        for apart in [true, false] {
+            let resolver = Resolver {
+                plan: &program.plan,
+                kernels: self.kernels,
+                apart,
+                forms: &program.forms,
+                tails: program.tails.address(),
+                workspace: &workspace,
+                properties: self.machine.properties(),
+                weights: &self.weights,
+                arena: self.arena.address(),
+                inputs: program.inputs.address(),
+                places: &program.places,
+                layout: &self.layout,
+                caches: &self.caches,
+                ropes: &program.ropes,
+            };
+            // Most plans do the same for both.
+            if apart && !resolver.depends_on_sequences() {
+                continue;
+            }
+            let output = program.plan.graph.outputs.first().map(|(_, value)| resolver.value(*value));
+            program.output = output.transpose()?;
+            variants.push(Variant { launches: resolver.launches()?, recorded: None });
+        }
+        for old in std::mem::replace(&mut program.variants, variants) {
+            if let Some(recorded) = old.recorded {
+                self.machine.forget(recorded);
+            }
         }
         Ok(workspace.needed())
     }
@@ -219,11 +235,13 @@ impl CudaExecutor {
         moved.and(refused.map_or(Ok(()), Err))
     }
 
-    /// Queues the launches of a program.
-    fn run(&mut self, id: ProgramId) -> Result<(), RunError> {
-        let program = &mut self.programs[id.0 as usize];
+    /// Queues the launches of a program; `apart` says that all tokens are of different sequences.
+    fn run(&mut self, id: ProgramId, apart: bool) -> Result<(), RunError> {
+        let variants = &mut self.programs[id.0 as usize].variants;
+        let last = variants.len() - 1;
+        let variant = &mut variants[if apart { 0 } else { last }];
         if let Some(trace) = &mut self.trace {
-            for (step, launches) in program.launches.iter().enumerate() {
+            for (step, launches) in variant.launches.iter().enumerate() {
                 let start = OwnedMark::here(&self.machine)?;
                 launches.iter().try_for_each(|launch| self.machine.launch(launch))?;
                 let end = OwnedMark::here(&self.machine)?;
@@ -231,11 +249,11 @@ impl CudaExecutor {
             }
             return Ok(());
         }
-        let recorded = match program.recorded {
+        let recorded = match variant.recorded {
             Some(recorded) => recorded,
             None => {
-                let launches: Vec<Launch> = program.launches.iter().flatten().cloned().collect();
-                *program.recorded.insert(self.machine.record(&launches)?)
+                let launches: Vec<Launch> = variant.launches.iter().flatten().cloned().collect();
+                *variant.recorded.insert(self.machine.record(&launches)?)
             }
         };
         self.machine.replay(recorded)
@@ -311,8 +329,7 @@ impl Executor for CudaExecutor {
             ropes,
             forms,
             tails,
-            launches: Vec::new(),
-            recorded: None,
+            variants: Vec::new(),
             output: None,
             vocabulary,
         };
@@ -350,7 +367,9 @@ impl Executor for CudaExecutor {
         // SAFETY: the buffer is written again only after the step's mark is reached.
         unsafe { self.machine.copy_in(program.inputs.address(), &slot.inputs[..in_bytes])? };
         let output = program.output;
-        self.run(id)?;
+        // Tokens of one sequence stand together.
+        let apart = inputs.sequences.array_windows().all(|[a, b]| a != b);
+        self.run(id, apart)?;
         let slot = &mut self.slots[self.submitted as usize % SLOTS];
         if let Some(value) = output.filter(|_| out_bytes > 0) {
             // SAFETY: the buffer has room, and is read or written only after the step's mark is reached.
@@ -446,7 +465,8 @@ impl Drop for CudaExecutor {
     fn drop(&mut self) {
         // Work under way uses what is given back next.
         let _ = self.machine.finish();
-        for recorded in self.programs.iter_mut().filter_map(|p| p.recorded.take()) {
+        let variants = self.programs.iter_mut().flat_map(|p| &mut p.variants);
+        for recorded in variants.filter_map(|v| v.recorded.take()) {
             self.machine.forget(recorded);
         }
     }

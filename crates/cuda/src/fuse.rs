@@ -9,6 +9,9 @@ use crate::tiles;
 /// Columns that a kernel of products can normalise itself.
 const MOST_NORM_COLS: u32 = 8192;
 
+/// Tokens of different sequences whose attention is one kernel.
+const MOST_SINGLE_TOKENS: u32 = 64;
+
 /// Products of one input, with the sum and the norm before them and the gate after them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Products {
@@ -114,7 +117,7 @@ fn fuses(graph: &Graph, at: NodeId) -> bool {
         && graph.ty(node.ins[0]).cols() <= MOST_NORM_COLS
 }
 
-/// Attention of a step with one token, with what happens to its query, key and value before.
+/// Attention of a step whose tokens are of different sequences, with what happens to query, key and value before.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Attend {
     pub(crate) attention: NodeId,
@@ -128,7 +131,8 @@ pub(crate) struct Attend {
 impl Attend {
     /// The attention whose first node this is.
     pub(crate) fn at(graph: &Graph, at: NodeId) -> Option<Attend> {
-        if graph.key.tokens != 1 {
+        // As many sequences as tokens: usually a token of each.
+        if graph.key.tokens > graph.key.seqs || graph.key.tokens > MOST_SINGLE_TOKENS {
             return None;
         }
         // Query and key are a few nodes apart from their attention at most.

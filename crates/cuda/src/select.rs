@@ -23,7 +23,7 @@ pub(crate) const ADD_NORM: &str = "add+norm";
 pub(crate) const MATVEC: &str = "matvec";
 /// Products of many rows.
 pub(crate) const PRODUCTS: &str = "products";
-/// Attention of one token, with what happens to its query, key and value before.
+/// Attention of tokens of different sequences, with what happens to query, key and value before.
 pub(crate) const ATTEND: &str = "attend";
 
 /// The kernel for a node and the nodes that it runs with it.

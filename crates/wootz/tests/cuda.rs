@@ -90,6 +90,48 @@ fn every_family_gives_what_the_cpu_gives() {
     }
 }
 
+/// Logits of steps of three sequences: prompts apart, then single tokens together, then two tokens of one with them.
+fn run_together(context: &mut Context) -> Vec<Vec<f32>> {
+    let mut rows = Vec::new();
+    let mut sequences = Vec::new();
+    for n in [40, 7, 70] {
+        let (sequence, _) = context.open_prefix(&[]).unwrap();
+        let output =
+            context.step(&[StepPart { sequence, tokens: &text(n), rows: RowsWanted::Last }]).unwrap();
+        rows.push(output.row(0).to_vec());
+        sequences.push(sequence);
+    }
+    for lengths in [[1, 1, 1], [1, 1, 1], [1, 2, 1], [2, 1, 1], [1, 1, 1]] {
+        let tokens = text(2);
+        let parts = sequences.iter().zip(lengths).map(|(sequence, n)| StepPart {
+            sequence: *sequence,
+            tokens: &tokens[..n],
+            rows: RowsWanted::All,
+        });
+        let output = context.step(&parts.collect::<Vec<_>>()).unwrap();
+        rows.extend((0..output.rows).map(|row| output.row(row).to_vec()));
+    }
+    sequences.into_iter().for_each(|sequence| context.close(sequence));
+    rows
+}
+
+#[test]
+fn several_sequences_together_give_what_the_cpu_gives() {
+    let Some(gpu) = gpu() else { return };
+    for arch in ARCHITECTURES {
+        for (types, limit) in TYPES {
+            let bytes = tiny::build(*arch, types, 7);
+            let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
+            let expected = run_together(&mut context(&model, "cpu", KvType::F16));
+            let found = run_together(&mut context(&model, &gpu, KvType::F16));
+            for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let error = nmse(found, expected);
+                assert!(error < limit, "{}, {types:?}, row {row}: {error:.1e}", arch.name());
+            }
+        }
+    }
+}
+
 #[test]
 fn the_same_steps_give_the_same_bits() {
     let Some(gpu) = gpu() else { return };

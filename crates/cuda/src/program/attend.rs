@@ -1,4 +1,4 @@
-//! Launches of fast attention: of one token with what happens to its query, key and value before, of rows, of tiles.
+//! Launches of fast attention: of single tokens with what happens to its query, key and value before, of rows, of tiles.
 
 use wootz_graph::op::{Attention, Op, RopeStyle};
 use wootz_graph::{BLOCK_TOKENS, CacheLayout, CacheSpec, Graph, KvType, NodeId, RunError, Step};
@@ -7,6 +7,7 @@ use super::{Resolver, Value};
 use crate::args::{AttendArgs, FlashArgs, Mut, Ptr};
 use crate::fuse::Attend;
 use crate::machine::{Kernel, Launch};
+use crate::select;
 use crate::step::TILES;
 
 /// Query heads of a block.
@@ -50,7 +51,7 @@ fn kernels(layout: &CacheLayout, spec: &CacheSpec) -> Option<Pair> {
     pair.filter(|_| same)
 }
 
-/// Whether attention of one token has a kernel that does everything.
+/// Whether attention has a kernel that does everything.
 pub(crate) fn is_fused(graph: &Graph, layout: &CacheLayout, attend: &Attend) -> bool {
     let Op::Attention(attention) = &graph.node(attend.attention).op else { return false };
     let spec = &graph.caches[attention.cache.0 as usize];
@@ -77,7 +78,7 @@ pub(crate) fn scratch_bytes(graph: &Graph, attend: &Attend) -> usize {
 }
 
 impl Resolver<'_> {
-    /// The launches of attention of one token.
+    /// The launches of attention of tokens of different sequences, with what happens before.
     pub(super) fn attend(&self, step: &Step) -> Result<Vec<Launch>, RunError> {
         let graph = &self.plan.graph;
         let attend = Attend::of(graph, &step.nodes)
@@ -85,7 +86,9 @@ impl Resolver<'_> {
         let Op::Attention(attention) = graph.node(attend.attention).op.clone() else {
             return Err(RunError::Plan(format!("{} without attention", step.kernel)));
         };
-        if !is_fused(graph, self.layout, &attend) {
+        // A token of the same sequence would need keys that the same kernel writes.
+        let apart = self.apart || graph.key.tokens == 1;
+        if !apart || !is_fused(graph, self.layout, &attend) {
             return self.one_by_one(step, &attend, &attention);
         }
         let ids = attend.inputs(graph);
@@ -113,7 +116,16 @@ impl Resolver<'_> {
             args.pairs = rope.dims / 2;
             args.adjacent = u32::from(rope.style == RopeStyle::Adjacent);
         }
-        Ok(vec![self.attend_launch(&attention, args, 1)?])
+        Ok(vec![self.attend_launch(&attention, args, q.most)?])
+    }
+
+    /// Whether launches differ by whether all tokens are of different sequences.
+    pub(crate) fn depends_on_sequences(&self) -> bool {
+        let graph = &self.plan.graph;
+        let mut attends = self.plan.steps.iter().filter(|s| s.kernel == select::ATTEND);
+        let fused =
+            |step: &Step| Attend::of(graph, &step.nodes).is_some_and(|a| is_fused(graph, self.layout, &a));
+        graph.key.tokens > 1 && attends.any(fused)
     }
 
     /// The fast launch of attention over a cache that holds the step's keys and values, if there is one.

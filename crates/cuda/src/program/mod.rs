@@ -93,6 +93,8 @@ impl Workspace {
 pub(crate) struct Resolver<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) kernels: Kernels,
+    /// Whether all tokens are of different sequences.
+    pub(crate) apart: bool,
     /// How values between fast kernels lie in memory.
     pub(crate) forms: &'a Forms,
     /// Buffers of second summands.

@@ -29,8 +29,8 @@ fn weights(down: WeightType) -> WeightTable {
     table
 }
 
-fn graph(table: &WeightTable, tokens: u32) -> Graph {
-    let key = GraphKey { tokens, seqs: 1, outputs: Outputs::All, kv_span: 256, wants: Wants::Logits };
+fn graph(table: &WeightTable, tokens: u32, seqs: u32) -> Graph {
+    let key = GraphKey { tokens, seqs, outputs: Outputs::All, kv_span: 256, wants: Wants::Logits };
     let spec = CacheSpec { layer: 0, group: 0, kv_heads: 4, k_dim: 64, v_dim: 64 };
     let mut b = GraphBuilder::new(key, table, vec![spec]);
     let norm = |b: &mut GraphBuilder<'_>, x: ValueId| {
@@ -82,8 +82,12 @@ fn graph(table: &WeightTable, tokens: u32) -> Graph {
 }
 
 fn plan(table: &WeightTable, tokens: u32, kernels: Kernels) -> Plan {
+    plan_of_sequences(table, tokens, 1, kernels)
+}
+
+fn plan_of_sequences(table: &WeightTable, tokens: u32, seqs: u32, kernels: Kernels) -> Plan {
     let backend = CudaBackend::new(CudaOptions { kernels });
-    passes::compile(graph(table, tokens), table, &backend).unwrap()
+    passes::compile(graph(table, tokens, seqs), table, &backend).unwrap()
 }
 
 fn kernels(plan: &Plan) -> Vec<&'static str> {
@@ -124,6 +128,15 @@ fn many_tokens_take_products_and_plain_kernels_before_attention() {
         "products",
     ];
     assert_eq!(kernels(&plan), expected);
+}
+
+#[test]
+fn tokens_of_as_many_sequences_have_attention_in_one_kernel() {
+    let table = weights(WeightType::Q4_K);
+    let plan = plan_of_sequences(&table, 8, 8, Kernels::Fast);
+    let expected = ["embed", "products", "attend", "products", "products", "products", "products"];
+    assert_eq!(kernels(&plan), expected);
+    assert!(plan.steps[2].scratch.is_some(), "room for the case that two tokens are of one sequence");
 }
 
 #[test]
