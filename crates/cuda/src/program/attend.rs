@@ -215,7 +215,7 @@ impl Resolver<'_> {
             .ok_or_else(|| RunError::Plan("attention without its kernel".into()))?;
         let groups = spec.kv_heads * (attention.heads / spec.kv_heads).div_ceil(HEADS);
         let rounds = self.plan.graph.key.kv_span.div_ceil(ROUND).min(MOST_SPLITS);
-        let splits = rounds.min((2 * self.properties.multiprocessors / (groups * rows)).max(1));
+        let splits = rounds.min((self.properties.multiprocessors / (groups * rows)).max(1));
         let parts = 4 * (rows * groups * splits * HEADS * (spec.k_dim + 8)) as usize;
         self.workspace.need(parts, (rows * groups) as usize);
         // Queries, keys and values of a step, results of warps, and what joins parts.
