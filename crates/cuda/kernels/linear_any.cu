@@ -42,8 +42,8 @@ KERNEL(128, linear_any, LinearAnyArgs) {
 KERNEL(128, expert_linear_any, ExpertLinearAnyArgs) {
     wait_for_last();
     let_next_start();
-    const uint32_t out = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    const uint32_t row = blockIdx.y / a.used, slot = blockIdx.y % a.used;
+    const uint32_t out = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+    const uint32_t row = blockIdx.x / a.used, slot = blockIdx.x % a.used;
     if (out >= a.outs || row >= *a.rows) return;
     const uint64_t pair = uint64_t(row) * a.used + slot;
     const float* x = a.x + (a.shared_input ? row : pair) * a.matrix.cols;

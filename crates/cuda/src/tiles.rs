@@ -99,28 +99,28 @@ pub(crate) fn acts_bytes(cols: u32) -> usize {
 }
 
 /// The kernel for a type with tiles, whose name stands between two parts of the kernel's. All types have `one` file, or
-/// `each` the one of types of its kind, which ends in the kind's name.
+/// `each` its own, which ends in the type's name too.
 macro_rules! typed {
     ($files:ident $file:literal, $before:literal, $ty:expr, $after:literal) => {
         $crate::tiles::typed!(@types $files $file, $before, $ty, $after,
-            Q4_K "q4_k" "k", Q5_K "q5_k" "k", Q6_K "q6_k" "k", Q4_0 "q4_0" "4", Q4_1 "q4_1" "4",
-            MXFP4 "mxfp4" "4", Q8_0 "q8_0" "wide", F16 "f16" "wide", BF16 "bf16" "wide")
+            Q4_K "q4_k", Q5_K "q5_k", Q6_K "q6_k", Q8_0 "q8_0", Q4_0 "q4_0", Q4_1 "q4_1", MXFP4 "mxfp4",
+            F16 "f16", BF16 "bf16")
     };
     (@types $files:ident $file:literal, $before:literal, $ty:expr, $after:literal,
-        $($variant:ident $name:literal $kind:literal),*) => {
+        $($variant:ident $name:literal),*) => {
         match $ty {
             $(wootz_quant::WeightType::$variant => Ok($crate::machine::Kernel::new(
-                $crate::tiles::typed!(@file $files $file $kind),
+                $crate::tiles::typed!(@file $files $file $name),
                 concat!($before, $name, $after),
             )),)*
             ty => Err(wootz_graph::RunError::Plan(format!("no fast products of {ty}"))),
         }
     };
-    (@file one $file:literal $kind:literal) => {
+    (@file one $file:literal $name:literal) => {
         $file
     };
-    (@file each $file:literal $kind:literal) => {
-        concat!($file, $kind)
+    (@file each $file:literal $name:literal) => {
+        concat!($file, $name)
     };
 }
 pub(crate) use typed;

@@ -171,7 +171,7 @@ impl Resolver<'_> {
             unused: 0,
             matrix,
         };
-        let grid = [args.outs.div_ceil(LINEAR_WARPS), x.most * used, 1];
+        let grid = [x.most * used, args.outs.div_ceil(LINEAR_WARPS), 1];
         Ok(Launch::new(Kernel::new("linear_any", "expert_linear_any"), grid, 32 * LINEAR_WARPS, &args))
     }
 
