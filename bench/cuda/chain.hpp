@@ -49,6 +49,7 @@ struct Model {
     Matrix head;
     size_t weight_bytes = 0;
     uint32_t q_cols, kv_cols, max_blocks, block_bytes;
+    bool hopper = true;  // wgmma
     Buffer<float> norm, x[2], q[2], k[2], v[2], attention, y[2], h, logits, rope, partial, attend_partial, scale;
     Buffer<uint8_t> acts, image, cache;
     Buffer<uint32_t> counters, attend_counters, tokens, sequences, first, table, slots;
@@ -82,8 +83,8 @@ struct Model {
         const uint32_t widest = up(std::max(s.ff, std::max(s.dim, q_cols)), 256);
         acts = Buffer<uint8_t>(widest * 384ull), image = Buffer<uint8_t>(widest * 512ull * padded);
         partial = Buffer<float>(2ull * gpu.sms * 256 * 128);
-        counters = Buffer<uint32_t>(up(s.vocab, 64) * up(n, 64) * 8), counters.zero();
-        attend_partial = Buffer<float>(padded * s.heads * 8 * 40 * (s.head_dim + 2ull) / s.heads * s.kv_heads);
+        counters = Buffer<uint32_t>(up(std::max(s.vocab, 2 * s.ff), 64) * up(n, 16) * 8), counters.zero();
+        attend_partial = Buffer<float>(padded * s.heads * 8 * 70 * (s.head_dim + 8ull) / s.heads * s.kv_heads);
         attend_counters = Buffer<uint32_t>(padded * s.kv_heads), attend_counters.zero();
         max_blocks = up(depth + 1, 32);
         block_bytes = 2 * s.kv_heads * s.head_dim * 64;
@@ -117,9 +118,9 @@ struct Model {
         a.tokens = tokens.p, a.positions = positions.p, a.sequences = sequences.p, a.first = first.p, a.blocks = table.p;
         a.block_bytes = block_bytes, a.v_offset = block_bytes / 2, a.scale = 0.088f, a.heads = s.heads, a.kv_heads = s.kv_heads;
         a.max_blocks = max_blocks, a.pairs = s.head_dim / 2;
-        const uint32_t splits = std::max(1u, gpu.sms / (s.kv_heads * rows));
+        const uint32_t splits = std::min(64u, std::max(1u, gpu.sms / (s.kv_heads * rows)));
         gpu.launch(gpu.kernel("attend", "attend_f16_" + std::to_string(s.head_dim)), dim3(splits, s.kv_heads, rows), 256,
-                   4 * (73 * s.head_dim + 132), a);
+                   4 * (76 * s.head_dim + 1200), a);
     }
     // Prompts of one sequence that fill the rows; keys and values are taken to be in the cache.
     void flash(uint32_t layer) {
@@ -167,12 +168,11 @@ struct Model {
         ActsArgs p{};
         p.rows = tokens.p, p.x = from, p.y = add, p.x_out = sum, p.norm = normalise ? norm.p : nullptr, p.out = image.p;
         p.scale = scale.p, p.eps = 1e-6f, p.cols = cols, p.k_tiles = up(cols, 256), p.groups = up(rows, 128) * 16;
-        gpu.launch(gpu.kernel("acts", t.id == BF16 ? "pack_rows_bf16" : "pack_rows_f16"), rows, 256, 0, p);
+        gpu.launch(gpu.kernel("acts", t.id == BF16 ? "pack_rows_bf16" : "pack_rows_f16"), rows, rows > 64 ? 256 : 1024, 0, p);
     }
-    void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated, bool prefill, bool last = false) {
+    void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated) {
         const Type& t = *m[0]->type;
-        const uint32_t n = last && prefill ? 1 : rows;
-        const ProductShape shape = product_shape(t, n, gated, prefill && !last);
+        const ProductShape shape = product_shape(t, rows, gated, hopper);
         ProductArgs a{};
         for (size_t i = 0; i < m.size(); i++) a.seg[i] = m[i]->segment(out[i]);
         a.tokens = tokens.p, a.acts = image.p, a.scale = scale.p, a.partial = partial.p, a.counters = counters.p;
@@ -180,30 +180,30 @@ struct Model {
         gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms, shape.threads, shape.shared, a);
     }
     // All rows through all layers; `attention_of` runs a layer's attention.
-    void step(bool prefill, const std::function<void(uint32_t)>& attention_of) {
+    void step(bool prompt, const std::function<void(uint32_t)>& attention_of) {
         int at = 0;
         for (uint32_t i = 0; i < s.layers; i++) {
             const Layer& l = layers[i];
             const Type& t = *l.q.type;
             pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t);
             at ^= 1;
-            if (l.v.type == l.q.type) product({&l.q, &l.k, &l.v}, {q[0].p, k[0].p, v[0].p}, false, prefill);
+            if (l.v.type == l.q.type) product({&l.q, &l.k, &l.v}, {q[0].p, k[0].p, v[0].p}, false);
             else {
-                product({&l.q, &l.k}, {q[0].p, k[0].p}, false, prefill);
-                product({&l.v}, {v[0].p}, false, prefill);
+                product({&l.q, &l.k}, {q[0].p, k[0].p}, false);
+                product({&l.v}, {v[0].p}, false);
             }
             attention_of(i);
             pack(attention.p, nullptr, nullptr, q_cols, false, t);
-            product({&l.o}, {y[0].p}, false, prefill);
+            product({&l.o}, {y[0].p}, false);
             pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t);
             at ^= 1;
-            product({&l.gate, &l.up}, {h.p, nullptr}, true, prefill);
+            product({&l.gate, &l.up}, {h.p, nullptr}, true);
             pack(h.p, nullptr, nullptr, s.ff, false, *l.down.type);
-            product({&l.down}, {y[0].p}, false, prefill);
+            product({&l.down}, {y[0].p}, false);
         }
-        if (prefill) return;  // one row's head is 0.1 ms and not of interest here
+        if (prompt) return;  // one row's head is 0.1 ms and not of interest here
         pack(x[at].p, y[0].p, nullptr, s.dim, true, *head.type);
-        product({&head}, {logits.p}, false, false);
+        product({&head}, {logits.p}, false);
     }
     double operations() const {  // of a token, without the head
         const double layer = static_cast<double>(s.dim) * (2.0 * q_cols + 2.0 * kv_cols + 3.0 * s.ff);

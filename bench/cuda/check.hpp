@@ -60,9 +60,10 @@ inline Error compare(const std::vector<float>& got, const std::vector<double>& w
 }
 inline std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
-inline size_t matvec_shared(const Type& t, uint32_t k_tiles) { return k_tiles * (t.floats ? 1024 : 384) + 20480; }
+inline size_t matvec_shared(const Type& t, uint32_t k_tiles) { return k_tiles * (t.floats ? 1024 : 384) + 640 + 18 * 1024; }
 
 inline void check_matvec(Gpu& gpu, Report& report, const Type& t, uint32_t cols) {
+    if (!gpu.has("matvec", std::string("expert_matvec_glu_") + t.name)) return;
     const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, ";
     const cudaKernel_t plain = gpu.kernel("matvec", std::string("matvec_") + t.name);
     const cudaKernel_t gated = gpu.kernel("matvec", std::string("matvec_glu_") + t.name);
@@ -176,6 +177,7 @@ inline void check_matvec(Gpu& gpu, Report& report, const Type& t, uint32_t cols)
 
 // The last of three matrices has another type.
 inline void check_mixed(Gpu& gpu, Report& report, const std::string& one, const std::string& two) {
+    if (!gpu.has("matvec", "matvec_" + one + "_" + two)) return;
     const uint32_t cols = 1024, rows[3] = {512, 64, 80};
     Matrix m[3];
     for (int i = 0; i < 3; i++) m[i] = make_matrix(gpu, type_of(i == 2 ? two : one), rows[i], cols, 40 + i);
@@ -200,16 +202,19 @@ struct ProductShape {
     size_t shared;
     uint32_t stages, tokens, warps;  // tokens of a block
 };
-inline ProductShape product_shape(const Type& t, uint32_t n, bool gated, bool prefill) {
+inline ProductShape product_shape(const Type& t, uint32_t n, bool gated, bool hopper) {
     const std::string glu = gated ? "glu_" : "";
-    if (prefill) {
-        const uint32_t part = t.floats ? t.tile / 4 : t.tile, pieces = t.floats ? 4 : 2;
-        return {"prefill", "prefill_" + glu + t.name, 384, 5 * 16384 + pieces * 16 * part + 16 * (5 + pieces) + 1024, 0, 128, 8};
+    if (hopper) {
+        const uint32_t size = n <= 16 ? 16 : n <= 32 ? 32 : n <= 64 ? 64 : 128, acts_pieces = size > 64 ? 5 : 6;
+        const uint32_t piece = 16 * (t.floats ? t.tile / 4 : t.tile);
+        const uint32_t pieces = std::min(4u, (225 * 1024 - acts_pieces * size * 128) / piece);
+        return {std::string("hopper_") + t.name, "hopper_" + glu + t.name + "_" + std::to_string(size), 384,
+                acts_pieces * size * 128 + pieces * piece + 16 * (acts_pieces + pieces) + 1024, 0, size, 8};
     }
     const uint32_t size = n <= 8 ? 8 : n <= 16 ? 16 : n <= 32 ? 32 : 64, warps = t.floats ? 4 : 8;
     const uint32_t piece = warps * 2 * t.tile + size / 8 * 4096;
     const uint32_t stages = std::min(6u, (227 * 1024 - 256) / (piece + 16));
-    return {"batch", "batch_" + glu + t.name + "_" + std::to_string(size), static_cast<int>(32 * (warps + 1)), stages * (piece + 16ull), stages, size, warps};
+    return {std::string("batch_") + t.name, "batch_" + glu + t.name + "_" + std::to_string(size), static_cast<int>(32 * (warps + 1)), stages * (piece + 16ull), stages, size, warps};
 }
 // Buffers that products share.
 struct ProductRoom {
@@ -218,9 +223,9 @@ struct ProductRoom {
     ProductRoom(int sms, uint32_t outputs) : partial(2ull * sms * 256 * 128), counters(outputs) { counters.zero(); }
 };
 
-inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Type& t, uint32_t cols, uint32_t n, bool prefill) {
-    const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, " + std::to_string(n) + " rows" + (prefill ? ", prefill, " : ", ");
-    if (const ProductShape s = product_shape(t, n, false, prefill); !gpu.has(s.file, s.name)) return;
+inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Type& t, uint32_t cols, uint32_t n, bool hopper) {
+    const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, " + std::to_string(n) + " rows" + (hopper ? ", hopper, " : ", ");
+    if (const ProductShape s = product_shape(t, n, true, hopper); !gpu.has(s.file, s.name)) return;
     const uint32_t rows[3] = {400, 100, 53}, total = 553;
     Matrix m[3];
     for (int i = 0; i < 3; i++) m[i] = make_matrix(gpu, t, rows[i], cols, 50 + i);
@@ -235,8 +240,8 @@ inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Ty
     ActsArgs p{};
     p.rows = count.p, p.x = dx.p, p.y = dy.p, p.x_out = x_out.p, p.norm = dn.p, p.out = image.p, p.scale = scale.p;
     p.eps = 1e-5f, p.cols = cols, p.k_tiles = k_tiles, p.groups = groups;
-    gpu.launch(gpu.kernel("acts", bf16 ? "pack_rows_bf16" : "pack_rows_f16"), n + 3, 256, 0, p);
-    const ProductShape shape = product_shape(t, n, false, prefill);
+    gpu.launch(gpu.kernel("acts", bf16 ? "pack_rows_bf16" : "pack_rows_f16"), n + 3, 1024, 0, p);
+    const ProductShape shape = product_shape(t, n, false, hopper);
     ProductArgs a{};
     a.seg[0] = m[0].segment(out.p), a.seg[1] = m[1].segment(out.p + n * 400, nullptr, db.p), a.seg[2] = m[2].segment(out.p + n * 500);
     a.tokens = count.p, a.acts = image.p, a.scale = bf16 ? nullptr : scale.p, a.residual = dr.p;
@@ -274,7 +279,7 @@ inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Ty
     report.line(name + "again the same", memcmp(got.data(), once.data(), got.size() * 4) == 0 ? 0 : 1, 0);
     // Gated.
     const Matrix gate = make_matrix(gpu, t, 400, cols, 70), up_ = make_matrix(gpu, t, 400, cols, 71);
-    const ProductShape gs = product_shape(t, n, true, prefill);
+    const ProductShape gs = product_shape(t, n, true, hopper);
     a.seg[0] = gate.segment(out.p), a.seg[1] = up_.segment(nullptr), a.segs = 2, a.residual = nullptr, a.stages = gs.stages;
     out.poison();
     gpu.launch(gpu.kernel(gs.file, gs.name), gpu.sms, gs.threads, gs.shared, a);

@@ -99,7 +99,7 @@ inline void check_attend(Gpu& gpu, Report& report, const AttendCase& c) {
     }
     Buffer<uint8_t> d_cache(cache.bytes);
     Buffer<float> dq(q), dq2(q2), dk(k), dk2(k2), dv(v), dv2(v2), dqn(qn), dkn(kn), drope(rope), dsinks(sinks), out(q.size());
-    Buffer<float> partial(static_cast<size_t>(rows) * groups * c.splits * 8 * (c.dim + 2));
+    Buffer<float> partial(static_cast<size_t>(rows) * groups * c.splits * 8 * (c.dim + 8));
     Buffer<uint32_t> counters(rows * groups), tokens(std::vector<uint32_t>{rows}), dseq(sequences), dfirst(first), dtable(table);
     counters.zero();
     Buffer<int32_t> dpos(std::vector<int32_t>(c.positions.begin(), c.positions.end()));
@@ -114,7 +114,7 @@ inline void check_attend(Gpu& gpu, Report& report, const AttendCase& c) {
         a.q_norm = dqn.p, a.k_norm = dkn.p, a.rope = drope.p;
     }
     const std::string kernel = std::string(c.prompt ? "flash_" : "attend_") + CACHE_NAMES[c.type] + "_" + std::to_string(c.dim);
-    const size_t shared = 4 * (8 * c.dim + c.dim + 128 + 64 * c.dim + 4);
+    const size_t shared = 4 * (76 * c.dim + 1200);
     std::vector<uint32_t> tiles;
     for (uint32_t r = 0; r < rows; r += 64) tiles.push_back(r), tiles.push_back(std::min(64u, rows - r));
     Buffer<uint32_t> dtiles(tiles), tile_count(std::vector<uint32_t>{static_cast<uint32_t>(tiles.size() / 2)});

@@ -5,58 +5,58 @@
 
 namespace {
 
-constexpr int ROW_THREADS = 256;
-// Chunks of 4 columns that a thread keeps.
-constexpr int KEPT = 8;
+// At most. With few rows many warps share one, since all is latency; with many rows small blocks are better.
+constexpr int ROW_THREADS = 1024;
+// Tiles of 256 columns that a warp keeps; more are read again.
+constexpr int KEPT = 3;
 
-// Four columns in the order of steps: consecutive threads take t = 0..3 of one step.
-INLINE uint32_t column_of(uint32_t i) { return i / 64 * 256 + i % 4 * 64 + i % 64 / 4 * 4; }
+// Two columns for each t of a chunk: lane L has chunk L of the 32 of a tile.
+struct Chunk {
+    float2 v[4];
+};
+INLINE float2 add2(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
+INLINE float largest(float2 v) { return fmaxf(fabsf(v.x), fabsf(v.y)); }
 
-INLINE float4 add4(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
-
-INLINE float4 load_sum(const ActsArgs& a, size_t at) {
-    float4 v = __ldcg(reinterpret_cast<const float4*>(a.x + at));
-    if (a.y) v = add4(v, __ldcg(reinterpret_cast<const float4*>(a.y + at)));
-    if (a.y && a.y_tail) v = add4(v, __ldcg(reinterpret_cast<const float4*>(a.y_tail + at)));
-    return v;
-}
-
-// One row a block. f16 rows are divided by a power of two that brings their largest value below 1024.
+// One row a block, a tile a warp at once. f16 rows are divided by a power of two that brings their largest value below 1024.
 template <bool BF16> INLINE void pack(const ActsArgs& a) {
+    const uint32_t row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     wait_for_last();
     let_next_start();
-    const uint32_t row = blockIdx.x, pieces = a.k_tiles * 64;
     if (a.rows && row >= *a.rows) return;
     const size_t start = static_cast<size_t>(row) * a.cols;
-    float4 kept[KEPT];
     float squares = 0, top = 0;
+    auto column = [&](uint32_t tile, int t) { return tile * 256 + 64 * t + 2 * lane; };
+    auto load = [&](uint32_t tile, bool first) {
+        Chunk c = {};
 #pragma unroll
-    for (int n = 0; n < KEPT; n++) kept[n] = make_float4(0, 0, 0, 0);
-    auto take = [&](float4 v, uint32_t c) {
-        squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-        if (a.norm) {
-            const float4 w = __ldg(reinterpret_cast<const float4*>(a.norm + c));
-            v = make_float4(v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w);
+        for (int t = 0; t < 4; t++) {
+            const uint32_t at = column(tile, t);
+            if (at >= a.cols) continue;
+            c.v[t] = __ldcg(reinterpret_cast<const float2*>(a.x + start + at));
+            if (a.y) c.v[t] = add2(c.v[t], __ldcg(reinterpret_cast<const float2*>(a.y + start + at)));
+            if (a.y && a.y_tail) c.v[t] = add2(c.v[t], __ldcg(reinterpret_cast<const float2*>(a.y_tail + start + at)));
         }
-        top = fmaxf(top, fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))));
-        return v;
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            const uint32_t at = column(tile, t);
+            if (at >= a.cols) continue;
+            if (first && a.x_out) *reinterpret_cast<float2*>(a.x_out + start + at) = c.v[t];
+            squares += c.v[t].x * c.v[t].x + c.v[t].y * c.v[t].y;
+            if (a.norm) {
+                const float2 w = __ldg(reinterpret_cast<const float2*>(a.norm + at));
+                c.v[t] = make_float2(c.v[t].x * w.x, c.v[t].y * w.y);
+            }
+            top = fmaxf(top, largest(c.v[t]));
+        }
+        return c;
     };
-    auto place = [&](uint32_t i) { return threadIdx.x + i * ROW_THREADS; };
+    const uint32_t warps = blockDim.x / 32;
+    Chunk kept[KEPT];
 #pragma unroll
     for (int n = 0; n < KEPT; n++) {
-        const uint32_t c = column_of(place(n));
-        if (place(n) >= pieces || c >= a.cols) continue;
-        const float4 v = load_sum(a, start + c);
-        if (a.x_out) *reinterpret_cast<float4*>(a.x_out + start + c) = v;
-        kept[n] = take(v, c);
+        if (warp + n * warps < a.k_tiles) kept[n] = load(warp + n * warps, true);
     }
-    for (uint32_t n = KEPT; n * ROW_THREADS < pieces; n++) {
-        const uint32_t c = column_of(place(n));
-        if (place(n) >= pieces || c >= a.cols) continue;
-        const float4 v = load_sum(a, start + c);
-        if (a.x_out) *reinterpret_cast<float4*>(a.x_out + start + c) = v;
-        take(v, c);
-    }
+    for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) load(tile, true);
     float factor = 1;
     if (a.norm) factor = rsqrtf(over_block<Sum>(squares) / float(a.cols) + a.eps);
     if (!BF16) {
@@ -67,21 +67,17 @@ template <bool BF16> INLINE void pack(const ActsArgs& a) {
         if (threadIdx.x == 0) a.scale[row] = normal ? __uint_as_float((exponent - 9) << 23) : 1.0f;
         if (normal) factor *= __uint_as_float((127 + 127 + 9 - exponent) << 23);
     }
-    auto put = [&](float4 v, uint32_t c) {
-        uint8_t* at = a.out + image_offset(row, c, a.groups);
-        *reinterpret_cast<uint32_t*>(at) = pack_pair<BF16>(v.x * factor, v.y * factor);
-        at = a.out + image_offset(row, c + 2, a.groups);
-        *reinterpret_cast<uint32_t*>(at) = pack_pair<BF16>(v.z * factor, v.w * factor);
+    auto put = [&](const Chunk& c, uint32_t tile) {
+        uint32_t w[4];
+#pragma unroll
+        for (int t = 0; t < 4; t++) w[t] = pack_pair<BF16>(c.v[t].x * factor, c.v[t].y * factor);
+        *reinterpret_cast<uint4*>(a.out + chunk_offset(row, tile, lane, a.groups)) = make_uint4(w[0], w[1], w[2], w[3]);
     };
 #pragma unroll
     for (int n = 0; n < KEPT; n++) {
-        if (place(n) < pieces) put(kept[n], column_of(place(n)));
+        if (warp + n * warps < a.k_tiles) put(kept[n], warp + n * warps);
     }
-    for (uint32_t n = KEPT; n * ROW_THREADS < pieces; n++) {
-        const uint32_t c = column_of(place(n));
-        if (place(n) >= pieces) continue;
-        put(c < a.cols ? take(load_sum(a, start + c), c) : make_float4(0, 0, 0, 0), c);
-    }
+    for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) put(load(tile, false), tile);
 }
 
 }  // namespace

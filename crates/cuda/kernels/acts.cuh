@@ -9,9 +9,8 @@
 constexpr int GROUP_ROWS = 8;
 constexpr int GROUP_BYTES = 1024;
 
-// Where the columns c, c + 1 (c even) of a row lie, in bytes.
-INLINE size_t image_offset(uint32_t row, uint32_t c, uint32_t groups) {
-    const uint32_t in_tile = c % 256, t = in_tile / 64, s = in_tile % 64 / 4, chunk = s % 4 * 2 + c % 4 / 2;
-    const size_t piece = c / 256 * 4 + s / 4;
-    return (piece * groups + row / GROUP_ROWS) * GROUP_BYTES + row % GROUP_ROWS * 128 + ((chunk ^ row % 8) * 16) + t * 4;
+// Where chunk 0..31 of a tile of a row lies, in bytes: columns 64t + 2 * chunk, + 1 of t = 0..3.
+INLINE size_t chunk_offset(uint32_t row, uint32_t tile, uint32_t chunk, uint32_t groups) {
+    const size_t piece = 4 * tile + chunk / 8;
+    return (piece * groups + row / GROUP_ROWS) * GROUP_BYTES + row % GROUP_ROWS * 128 + ((chunk ^ row) % 8 * 16);
 }

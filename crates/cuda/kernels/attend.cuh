@@ -7,7 +7,8 @@
 // fixed order, the last block of a row's group to arrive does it.
 //
 // With `k` and `v` given, a block also normalises and rotates its queries, and the block of the last part does so with the
-// key and stores both. Rows must then be of different sequences.
+// key, stores both and takes them from shared memory. Rows must then be of different sequences: so all other positions can
+// be read before the kernel waits for the one before it, which made the queries.
 #pragma once
 #include "cache.cuh"
 #include "ptx.cuh"
@@ -15,6 +16,7 @@
 constexpr int ATTEND_WARPS = 8;
 constexpr int ATTEND_THREADS = 32 * ATTEND_WARPS;
 constexpr int ATTEND_HEADS = 8;   // of one block
+constexpr int ATTEND_PARTS = 64;  // at most: grid.x
 constexpr int CHUNK = 16;         // positions that a warp takes at once
 constexpr float LOWEST = -1e30f;  // below every score, and finite
 constexpr float LOG2_E = 1.4426950408889634f;
@@ -26,6 +28,10 @@ template <uint32_t TYPE> struct Kv {
     INLINE void load(const uint8_t* head, int dim, int at, int d) {
         raw = __ldcg(reinterpret_cast<const uint4*>(head + (at * dim + d) * 2));
     }
+    // From a position alone, in shared memory.
+    INLINE void load_new(const uint8_t* codes, const uint16_t*, int d) {
+        raw = *reinterpret_cast<const uint4*>(codes + d * 2);
+    }
     INLINE void clear() { raw = make_uint4(0, 0, 0, 0); }
     INLINE uint4 pairs() const { return raw; }
 };
@@ -36,6 +42,10 @@ template <> struct Kv<KV_Q8_0> {
     INLINE void load(const uint8_t* head, int dim, int at, int d) {
         raw = __ldcg(reinterpret_cast<const uint2*>(head + at * dim + d));
         scale = __ldcg(reinterpret_cast<const uint16_t*>(head + BLOCK_TOKENS * dim) + (at * dim + d) / 32);
+    }
+    INLINE void load_new(const uint8_t* codes, const uint16_t* scales, int d) {
+        raw = *reinterpret_cast<const uint2*>(codes + d);
+        scale = scales[d / 32];
     }
     INLINE void clear() {
         raw = make_uint2(0, 0);
@@ -77,11 +87,17 @@ template <uint32_t TYPE, int DIM> struct Attend {
     static constexpr bool BF16 = Kv<TYPE>::BF16;
     static constexpr int K_LOADS = DIM / 32;  // of one lane and one key
     static constexpr int V_BLOCKS = DIM / 64;
+    static constexpr int WIDTH = DIM + 8;  // of a partial result: its values in the order of `place`, maximum, sum
+    // Rows are padded so that lanes hit different banks.
     struct Shared {
-        float q[ATTEND_HEADS][DIM];
-        float key[DIM];
+        float q[ATTEND_HEADS][DIM + 4];
+        float fresh[2][DIM];  // the new key and value
+        __align__(16) uint8_t codes[2][2 * DIM];  // as stored
+        uint16_t scales[2][DIM / 32];
         float top[ATTEND_WARPS][ATTEND_HEADS], sum[ATTEND_WARPS][ATTEND_HEADS];
-        float out[ATTEND_WARPS][ATTEND_HEADS][DIM];
+        __align__(16) float out[ATTEND_WARPS][ATTEND_HEADS][DIM + 8];
+        float weight[ATTEND_PARTS][ATTEND_HEADS];
+        float all[ATTEND_HEADS];
         uint32_t last;
     };
 
@@ -128,6 +144,23 @@ template <uint32_t TYPE, int DIM> struct Attend {
             for (int b = 0; b < K_LOADS; b++) k[j][b].load(head, DIM, at, 32 * b + 8 * t);
         }
     }
+    // The chunk's new position comes from shared memory.
+    INLINE void put_new(uint32_t c) {
+        if (position / CHUNK != c) return;
+        const int in_chunk = position % CHUNK;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            if (8 * j + g != in_chunk) continue;
+#pragma unroll
+            for (int b = 0; b < K_LOADS; b++) k[j][b].load_new(s.codes[0], s.scales[0], 32 * b + 8 * t);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            if (2 * t + j % 2 + j / 2 * 8 != in_chunk) continue;
+#pragma unroll
+            for (int b = 0; b < V_BLOCKS; b++) v[j][b].load_new(s.codes[1], s.scales[1], 64 * b + 8 * g);
+        }
+    }
     INLINE void load_v(uint32_t c) {
         const uint8_t* head = block_of(c) + a.v_offset + kv_head * HEAD_BYTES;
 #pragma unroll
@@ -136,22 +169,36 @@ template <uint32_t TYPE, int DIM> struct Attend {
 #pragma unroll
             for (int b = 0; b < V_BLOCKS; b++) {
                 // Positions not written yet may hold anything, and nothing times anything may be NaN.
-                if (c * CHUNK + in_chunk <= position) v[j][b].load(head, DIM, at, 64 * b + 8 * g);
+                if (c * CHUNK + in_chunk < position || (!a.k && c * CHUNK + in_chunk == position)) v[j][b].load(head, DIM, at, 64 * b + 8 * g);
                 else v[j][b].clear();
             }
         }
     }
 
     // ---- queries, and the new key and value
-    // A head's elements of this lane are lane, lane + 32, ...; normalised and rotated in `to`.
-    INLINE void make_head(const float* x, const float* tail, const float* norm, float* to) {
+    // Angles of this lane's pairs, at most; read before the wait, since no kernel close before makes them.
+    static constexpr int ANGLES = DIM / 64;
+    INLINE void load_angles(float2 (&angles)[ANGLES]) const {
+#pragma unroll
+        for (int i = 0; i < ANGLES; i++) {
+            const uint32_t pair = lane + 32 * i;
+            if (a.rope && pair < a.pairs) {
+                angles[i] = __ldcg(reinterpret_cast<const float2*>(a.rope) + static_cast<size_t>(row) * a.pairs + pair);
+            }
+        }
+    }
+    // A head in `to`, normalised and rotated; this lane's elements are lane, lane + 32, ...
+    INLINE void make_head(const float* x, const float* tail, const float* norm, const float2 (&angles)[ANGLES], float* to) {
         float e[DIM / 32], squares = 0;
 #pragma unroll
-        for (int i = 0; i < DIM / 32; i++) {
-            e[i] = __ldcg(x + lane + 32 * i) + (tail ? __ldcg(tail + lane + 32 * i) : 0.0f);
-            squares += e[i] * e[i];
+        for (int i = 0; i < DIM / 32; i++) e[i] = __ldcg(x + lane + 32 * i);
+        if (tail) {
+#pragma unroll
+            for (int i = 0; i < DIM / 32; i++) e[i] += __ldcg(tail + lane + 32 * i);
         }
         if (norm) {
+#pragma unroll
+            for (int i = 0; i < DIM / 32; i++) squares += e[i] * e[i];
             const float factor = rsqrtf(over_warp<Sum>(squares) / float(DIM) + a.eps);
 #pragma unroll
             for (int i = 0; i < DIM / 32; i++) e[i] *= factor * norm[lane + 32 * i];
@@ -159,53 +206,66 @@ template <uint32_t TYPE, int DIM> struct Attend {
 #pragma unroll
         for (int i = 0; i < DIM / 32; i++) to[lane + 32 * i] = e[i];
         __syncwarp();
-        if (!a.rope) return;
-        const float2* angles = reinterpret_cast<const float2*>(a.rope) + static_cast<size_t>(row) * a.pairs;
-        for (uint32_t i = lane; i < a.pairs; i += 32) {
-            const uint32_t one = a.adjacent ? 2 * i : i, two = a.adjacent ? 2 * i + 1 : i + a.pairs;
-            const float2 angle = __ldcg(angles + i);
+#pragma unroll
+        for (int i = 0; i < ANGLES; i++) {
+            const uint32_t pair = lane + 32 * i;
+            if (!a.rope || pair >= a.pairs) continue;
+            const uint32_t one = a.adjacent ? 2 * pair : pair, two = a.adjacent ? 2 * pair + 1 : pair + a.pairs;
             const float x1 = to[one], x2 = to[two];
-            to[one] = x1 * angle.x - x2 * angle.y;
-            to[two] = x1 * angle.y + x2 * angle.x;
+            to[one] = x1 * angles[i].x - x2 * angles[i].y;
+            to[two] = x1 * angles[i].y + x2 * angles[i].x;
         }
         __syncwarp();
     }
-    // A warp stores a head at its place: f16, bf16, or a scale for each 32 elements, which are one of each lane.
-    INLINE void store(uint8_t* head, const float* x) const {
+    // A warp stores the new key (0) or value (1): f16, bf16, or a scale for each 32 elements, which are one of each lane.
+    INLINE void store(int which, uint8_t* head) {
         const uint32_t at = position % BLOCK_TOKENS;
 #pragma unroll
         for (int i = 0; i < DIM / 32; i++) {
             const int d = lane + 32 * i;
+            const float x = s.fresh[which][d];
             if constexpr (TYPE == KV_Q8_0) {
-                const float top = over_warp<Max>(fabsf(x[d])), scale = top / 127.0f;
+                const float top = over_warp<Max>(fabsf(x)), scale = top / 127.0f;
                 const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-                head[at * DIM + d] = static_cast<uint8_t>(static_cast<int>(roundf(x[d] * inverse)));
+                const uint8_t code = static_cast<uint8_t>(static_cast<int>(roundf(x * inverse)));
+                head[at * DIM + d] = s.codes[which][d] = code;
                 if (lane == 0) {
-                    reinterpret_cast<uint16_t*>(head + BLOCK_TOKENS * DIM)[at * (DIM / 32) + i] = f16_bits(scale);
+                    const uint16_t bits = static_cast<uint16_t>(f16_bits(scale));
+                    reinterpret_cast<uint16_t*>(head + BLOCK_TOKENS * DIM)[at * (DIM / 32) + i] = bits;
+                    s.scales[which][i] = bits;
                 }
             } else {
-                const uint32_t bits = pack_pair<BF16>(x[d], 0.0f);
-                reinterpret_cast<uint16_t*>(head)[at * DIM + d] = static_cast<uint16_t>(bits);
+                const uint16_t bits = static_cast<uint16_t>(pack_pair<BF16>(x, 0.0f));
+                reinterpret_cast<uint16_t*>(head)[at * DIM + d] = bits;
+                reinterpret_cast<uint16_t*>(s.codes[which])[d] = bits;
             }
         }
     }
-    INLINE void prepare() {
-        const size_t q_row = static_cast<size_t>(row) * a.heads * DIM, kv_row = static_cast<size_t>(row) * a.kv_heads * DIM;
+    INLINE bool stores() const { return a.k && blockIdx.x + 1 == parts; }
+    INLINE void prepare(const float2 (&angles)[ANGLES]) {
+        const size_t q_row = static_cast<size_t>(row) * a.heads * DIM, o = (static_cast<size_t>(row) * a.kv_heads + kv_head) * DIM;
+        // Groups of 8 heads leave no warp free; then two of them do more.
+        if (stores() && warp >= ATTEND_WARPS - 2) {
+            const int which = warp - (ATTEND_WARPS - 2);
+            uint8_t* head = a.cache + static_cast<size_t>(table[position / BLOCK_TOKENS]) * a.block_bytes +
+                            which * a.v_offset + kv_head * HEAD_BYTES;
+            if (which == 0) {
+                make_head(a.k + o, a.k_tail ? a.k_tail + o : nullptr, a.k_norm, angles, s.fresh[0]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < DIM / 32; i++) {
+                    const int d = lane + 32 * i;
+                    s.fresh[1][d] = __ldcg(a.v + o + d) + (a.v_tail ? __ldcg(a.v_tail + o + d) : 0.0f);
+                }
+                __syncwarp();
+            }
+            store(which, head);
+        }
         if (warp < static_cast<int>(count)) {
-            const size_t o = q_row + (first_head + warp) * DIM;
-            make_head(a.q + o, a.q_tail ? a.q_tail + o : nullptr, a.q_norm, s.q[warp]);
+            const size_t at = q_row + (first_head + warp) * DIM;
+            make_head(a.q + at, a.q_tail ? a.q_tail + at : nullptr, a.q_norm, angles, s.q[warp]);
         } else if (warp < ATTEND_HEADS) {
             for (int d = lane; d < DIM; d += 32) s.q[warp][d] = 0;
-        }
-        if (a.k && blockIdx.x + 1 == parts && warp == ATTEND_WARPS - 1) {
-            uint8_t* block = a.cache + static_cast<size_t>(table[position / BLOCK_TOKENS]) * a.block_bytes;
-            const size_t o = kv_row + kv_head * DIM;
-            make_head(a.k + o, a.k_tail ? a.k_tail + o : nullptr, a.k_norm, s.key);
-            store(block + kv_head * HEAD_BYTES, s.key);
-            __syncwarp();
-            for (int d = lane; d < DIM; d += 32) s.key[d] = __ldcg(a.v + o + d) + (a.v_tail ? __ldcg(a.v_tail + o + d) : 0.0f);
-            __syncwarp();
-            store(block + a.v_offset + kv_head * HEAD_BYTES, s.key);
         }
         __syncthreads();
     }
@@ -217,22 +277,27 @@ template <uint32_t TYPE, int DIM> struct Attend {
 
     INLINE void run() {
         if (blockIdx.x >= parts) return;
-        const bool fused = a.k != nullptr;
-        // Only the row's own position is written by this step.
-        const bool early = fused && chunk < end && chunk * CHUNK + CHUNK <= position;
-        if (early) {
-            load_k(chunk);
-            load_v(chunk);
+        float2 angles[ANGLES] = {};
+        if (a.k) {
+            load_angles(angles);
+            if (chunk < end) {
+                load_k(chunk);
+                load_v(chunk);
+            }
         }
         wait_for_last();
         let_next_start();
-        prepare();
-        if (!early && chunk < end) {
-            load_k(chunk);
-            load_v(chunk);
+        if (!a.k) {
+            load_angles(angles);
+            if (chunk < end) {
+                load_k(chunk);
+                load_v(chunk);
+            }
         }
+        prepare(angles);
         float top = LOWEST, sum = 0, out[V_BLOCKS * 8][2] = {};
         for (; chunk < end; chunk += ATTEND_WARPS) {
+            if (stores()) put_new(chunk);
             float c[2][2] = {};
 #pragma unroll
             for (int b = 0; b < K_LOADS; b++) {
@@ -288,74 +353,84 @@ template <uint32_t TYPE, int DIM> struct Attend {
             s.top[warp][g] = top;
             s.sum[warp][g] = sum;
         }
-        // Column n of fragment (b, n): dimension 64b + 8 * column + n.
+        // Column c of fragment (b, n) is dimension 64b + 8c + n; it lies at 64b + 8n + c.
 #pragma unroll
         for (int i = 0; i < V_BLOCKS * 8; i++) {
-#pragma unroll
-            for (int e = 0; e < 2; e++) s.out[warp][g][i / 8 * 64 + 8 * (2 * t + e) + i % 8] = out[i][e];
+            *reinterpret_cast<float2*>(&s.out[warp][g][8 * i + 2 * t]) = make_float2(out[i][0], out[i][1]);
         }
         __syncthreads();
-        join_warps();
+        join();
     }
 
-    // Element d of head h: its maximum, its sum and its value over the warps.
-    INLINE void join_warps() {
-        constexpr int WIDTH = DIM + 2;
+    // Weights of `n` results of each head by their maximums and sums, which `get` reads; s.all has the new sums.
+    // A warp a head; returns its maximum.
+    template <class Get> INLINE float weigh(uint32_t n, Get get) {
+        float top = LOWEST, sum = 0;
+        for (uint32_t i = lane; i < n; i += 32) top = fmaxf(top, get(i).x);
+        top = over_warp<Max>(top);
+        for (uint32_t i = lane; i < n; i += 32) {
+            const float2 part = get(i);
+            const float weight = exp2f(part.x - top);
+            s.weight[i][warp] = weight;
+            sum += weight * part.y;
+        }
+        sum = over_warp<Sum>(sum);
+        if (lane == 0) s.all[warp] = sum;
+        return top;
+    }
+    // The warps' results, and those of other blocks.
+    INLINE void join() {
         const size_t group = static_cast<size_t>(row) * gridDim.y + blockIdx.y;
         float* partial = a.partial + group * gridDim.x * ATTEND_HEADS * WIDTH;
-        for (int i = threadIdx.x; i < static_cast<int>(count) * DIM; i += ATTEND_THREADS) {
-            const int h = i / DIM, d = i % DIM;
-            float top = LOWEST, sum = 0, value = 0;
+        float* mine = partial + blockIdx.x * ATTEND_HEADS * WIDTH;
+        float top = weigh(ATTEND_WARPS, [&](uint32_t i) { return make_float2(s.top[i][warp], s.sum[i][warp]); });
+        if (parts == 1) with_sink(top);
+        else if (lane == 0) *reinterpret_cast<float2*>(mine + warp * WIDTH + DIM) = make_float2(top, s.all[warp]);
+        __syncthreads();
+        constexpr int FOURS = DIM / 4;
+        for (int i = threadIdx.x; i < static_cast<int>(count) * FOURS; i += ATTEND_THREADS) {
+            const int h = i / FOURS, at = i % FOURS * 4;
+            float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll
-            for (int w = 0; w < ATTEND_WARPS; w++) top = fmaxf(top, s.top[w][h]);
-#pragma unroll
-            for (int w = 0; w < ATTEND_WARPS; w++) {
-                const float weight = exp2f(s.top[w][h] - top);
-                sum += weight * s.sum[w][h];
-                value += weight * s.out[w][h][d];
-            }
-            if (parts == 1) {
-                finish(h, d, top, sum, value);
-            } else {
-                float* p = partial + (blockIdx.x * ATTEND_HEADS + h) * WIDTH;
-                p[d] = value;
-                if (d == 0) {
-                    p[DIM] = top;
-                    p[DIM + 1] = sum;
-                }
-            }
+            for (int w = 0; w < ATTEND_WARPS; w++) add(value, s.weight[w][h], *reinterpret_cast<float4*>(&s.out[w][h][at]));
+            if (parts == 1) put(h, at, value);
+            else __stcg(reinterpret_cast<float4*>(mine + h * WIDTH + at), value);
         }
         if (parts == 1) return;
-        __threadfence();
         __syncthreads();
-        if (threadIdx.x == 0) s.last = atomicAdd(a.counters + group, 1) + 1 == parts;
+        if (threadIdx.x == 0) s.last = arrive_at(a.counters + group) == parts;
         __syncthreads();
         if (!s.last) return;
-        __threadfence();
         if (threadIdx.x == 0) a.counters[group] = 0;
-        for (int i = threadIdx.x; i < static_cast<int>(count) * DIM; i += ATTEND_THREADS) {
-            const int h = i / DIM, d = i % DIM;
-            float top = LOWEST, sum = 0, value = 0;
-            for (uint32_t part = 0; part < parts; part++) {
-                top = fmaxf(top, __ldcg(partial + (part * ATTEND_HEADS + h) * WIDTH + DIM));
+        top = weigh(parts, [&](uint32_t i) {
+            return __ldcg(reinterpret_cast<const float2*>(partial + (i * ATTEND_HEADS + warp) * WIDTH + DIM));
+        });
+        with_sink(top);
+        __syncthreads();
+        for (int i = threadIdx.x; i < static_cast<int>(count) * FOURS; i += ATTEND_THREADS) {
+            const int h = i / FOURS, at = i % FOURS * 4;
+            float4 value = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+            for (uint32_t p = 0; p < parts; p++) {
+                add(value, s.weight[p][h], __ldcg(reinterpret_cast<const float4*>(partial + (p * ATTEND_HEADS + h) * WIDTH + at)));
             }
-            for (uint32_t part = 0; part < parts; part++) {
-                const float* p = partial + (part * ATTEND_HEADS + h) * WIDTH;
-                const float weight = exp2f(__ldcg(p + DIM) - top);
-                sum += weight * __ldcg(p + DIM + 1);
-                value += weight * __ldcg(p + d);
-            }
-            finish(h, d, top, sum, value);
+            put(h, at, value);
         }
     }
-    INLINE void finish(int h, int d, float top, float sum, float value) const {
-        if (a.sinks) {
-            const float sink = a.sinks[first_head + h] * LOG2_E, new_top = fmaxf(top, sink);
-            const float keep = exp2f(top - new_top);
-            sum = sum * keep + exp2f(sink - new_top);
-            value *= keep;
-        }
-        a.out[(static_cast<size_t>(row) * a.heads + first_head + h) * DIM + d] = value / sum;
+    INLINE static void add(float4& sum, float weight, const float4& v) {
+        sum.x += weight * v.x, sum.y += weight * v.y, sum.z += weight * v.z, sum.w += weight * v.w;
+    }
+    // The sink of this warp's head joins the sum.
+    INLINE void with_sink(float top) {
+        if (!a.sinks || warp >= static_cast<int>(count) || lane != 0) return;
+        s.all[warp] += exp2f(a.sinks[first_head + warp] * LOG2_E - top);
+    }
+    // Four values at their dimensions.
+    INLINE void put(int h, int at, const float4& v) const {
+        const float factor = 1.0f / s.all[h];
+        float* o = a.out + (static_cast<size_t>(row) * a.heads + first_head + h) * DIM + at / 64 * 64 + at % 64 / 8;
+        o[8 * (at % 8)] = v.x * factor, o[8 * (at % 8 + 1)] = v.y * factor;
+        o[8 * (at % 8 + 2)] = v.z * factor, o[8 * (at % 8 + 3)] = v.w * factor;
     }
 };
 

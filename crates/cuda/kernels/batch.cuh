@@ -123,7 +123,7 @@ template <class T, int NT, bool GATED> struct Batch {
             if (++stage == a.stages) stage = 0, parity ^= 1;
             const uint32_t k = unit % a.k_tiles;
             if (k + 1 != a.k_tiles && unit + 1 != end) continue;
-            c.finish(unit, warp, lane, sum);
+            c.finish(unit, warp, sum);
         }
     }
     INLINE void run() const {

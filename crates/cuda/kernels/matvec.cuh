@@ -17,11 +17,13 @@
 
 constexpr int MATVEC_WARPS = 16;
 constexpr int MATVEC_THREADS = 32 * MATVEC_WARPS;
-// Row tiles whose partial sums a block keeps at once; even, since gated products take them in pairs.
-constexpr int MATVEC_PASS = 18;
-// Shared memory after the activations: partial sums, then room of the epilogue and of the sum of squares.
-constexpr int MATVEC_SLOTS = MATVEC_PASS * MATVEC_WARPS * TILE_ROWS;
-constexpr int MATVEC_EXTRA_BYTES = 4 * (MATVEC_SLOTS + MATVEC_PASS * TILE_ROWS / 2 + MATVEC_WARPS);
+// Partial sums of a row tile: of each warp and row.
+constexpr int SLOT_FLOATS = MATVEC_WARPS * TILE_ROWS;
+// Row tiles whose partial sums a block keeps at once, where shared memory suffices: no more than the epilogue has room for.
+constexpr uint32_t MATVEC_PASS = 18;
+// Shared memory after the activations: room of the epilogue and of the sum of squares; the rest is for partial sums, two
+// row tiles at least.
+constexpr int MATVEC_EXTRA = MATVEC_PASS * TILE_ROWS / 2 + MATVEC_WARPS;
 // Chunks of 8 columns that a thread keeps for a norm: at most 8192 columns.
 constexpr int NORM_CHUNKS = 2;
 
@@ -77,22 +79,16 @@ template <bool FLOATS> INLINE void put_acts(const Float8& x, uint32_t i, uint8_t
     else put_int8(x, i, acts);
 }
 
-// Weights of the norm, which can be read early.
-struct NormWeights {
-    Float8 w[NORM_CHUNKS];
-};
-INLINE void load_norm(const MatvecArgs& a, NormWeights& n) {
-    if (a.input != ACTS_RMS_NORM) return;
-#pragma unroll
-    for (int c = 0; c < NORM_CHUNKS; c++) {
-        const uint32_t i = threadIdx.x + c * MATVEC_THREADS;
-        if (8 * i < a.cols) n.w[c] = load8(a.norm, i);
-    }
+// Weights of the norm of a thread's first chunk, which can be read early.
+INLINE Float8 early_norm(const MatvecArgs& a) {
+    Float8 w = {};
+    if (a.input == ACTS_RMS_NORM && 8 * threadIdx.x < a.cols) w = load8(a.norm, threadIdx.x);
+    return w;
 }
 
 // Activations in shared memory. Chunks beyond the columns are zeros, up to whole tiles.
 template <bool FLOATS>
-INLINE void make_acts(const MatvecArgs& a, const NormWeights& n, uint32_t copies, uint8_t* acts, float* parts) {
+INLINE void make_acts(const MatvecArgs& a, const Float8& norm, uint32_t copies, uint8_t* acts, float* parts) {
     const uint32_t chunks = a.k_tiles * 32;
     if (a.input == ACTS_READY) {
         const uint32_t n16 = copies * a.k_tiles * (ACTS8_BYTES / 16);
@@ -137,14 +133,15 @@ INLINE void make_acts(const MatvecArgs& a, const NormWeights& n, uint32_t copies
         float total = 0;
 #pragma unroll
         for (int w = 0; w < MATVEC_WARPS; w++) total += parts[w];
-        const float scale = rsqrtf(total / float(a.cols) + a.eps);
+        const float scale = rsqrtf(__fdividef(total, float(a.cols)) + a.eps);
 #pragma unroll
         for (int c = 0; c < NORM_CHUNKS; c++) {
             const uint32_t i = threadIdx.x + c * MATVEC_THREADS;
             if (i >= chunks) continue;
             if (8 * i < a.cols) {
+                const Float8 w = c == 0 ? norm : load8(a.norm, i);
 #pragma unroll
-                for (int e = 0; e < 8; e++) x[c].v[e] *= scale * n.w[c].v[e];
+                for (int e = 0; e < 8; e++) x[c].v[e] *= scale * w.v[e];
             }
             put_acts<FLOATS>(x[c], i, acts);
         }
@@ -182,25 +179,41 @@ template <bool GATED, bool EXPERTS> struct Place {
 // Where a warp is: row tile, step in it, and the index over all.
 struct Cursor {
     uint32_t i, v, k;
-    INLINE void advance(uint32_t steps) {
-        i += MATVEC_WARPS;
-        k += MATVEC_WARPS;
-        while (k >= steps) {
-            k -= steps;
-            v++;
-        }
+};
+// How a cursor goes on to the warp's next step: row tiles and steps.
+struct Stride {
+    uint32_t v, k, steps;
+    INLINE explicit Stride(uint32_t n) : v(MATVEC_WARPS / n), k(MATVEC_WARPS % n), steps(n) {}
+    INLINE void advance(Cursor& c) const {
+        c.i += MATVEC_WARPS;
+        c.k += k;
+        const bool over = c.k >= steps;
+        c.v += v + (over ? 1 : 0);
+        c.k -= over ? steps : 0;
     }
 };
 
-// The sum of row `row` of row tile `v` over the warps that had steps of it between `from` and `to`: 8 lanes each add the
-// parts of two warps, then a fixed tree. `origin` is the step that warp 0 took first.
+// The partial sum of row `row` of the row tile in `slot`, of one warp, so placed that the rows of a warp and the warps of a
+// row lie in different banks.
+INLINE uint32_t slot_place(uint32_t slot, uint32_t row, uint32_t warp) {
+    return (slot * TILE_ROWS + row) * MATVEC_WARPS + (warp ^ row / 2);
+}
+
+INLINE uint32_t dynamic_shared_bytes() {
+    uint32_t bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    return bytes;
+}
+
+// The sum of row `row` of the row tile in `slot` over the warps that had steps of it between `from` and `to`: 8 lanes each
+// add the parts of two warps, then a fixed tree. `origin` is the step that warp 0 took first.
 INLINE float row_sum(const float* slots, uint32_t slot, uint32_t row, uint32_t from, uint32_t to, uint32_t origin) {
     const uint32_t first = (from - origin) % MATVEC_WARPS, count = to - from;
     float sum = 0;
 #pragma unroll
     for (int c = 0; c < MATVEC_WARPS / 8; c++) {
         const uint32_t warp = threadIdx.x % 8 + 8 * c;
-        if ((warp - first) % MATVEC_WARPS < count) sum += slots[(slot * MATVEC_WARPS + warp) * TILE_ROWS + row];
+        if ((warp - first) % MATVEC_WARPS < count) sum += slots[slot_place(slot, row, warp)];
     }
     sum += __shfl_xor_sync(WARP, sum, 1);
     sum += __shfl_xor_sync(WARP, sum, 2);
@@ -208,62 +221,101 @@ INLINE float row_sum(const float* slots, uint32_t slot, uint32_t row, uint32_t f
     return sum;
 }
 
-// A: the type of the segments, B: of the last one. AHEAD: steps that a warp has in registers.
-template <class A, class B, bool GATED, bool EXPERTS, int AHEAD> struct Matvec {
+// A: the type of the segments, B: of the last one.
+template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
     static constexpr bool MIXED = !std::is_same<A, B>::value;
     static_assert(A::STEPS == B::STEPS && A::FLOATS == B::FLOATS, "types of one kernel share the activations");
-    static_assert(!GATED || MATVEC_PASS % 2 == 0, "pairs stay in one pass");
-    using Regs = StepRegs<(A::WORDS > B::WORDS ? A::WORDS : B::WORDS)>;
+    static constexpr int WORDS = A::WORDS > B::WORDS ? A::WORDS : B::WORDS;
+    using Regs = StepRegs<WORDS>;
+    // Steps of a warp in registers.
+    static constexpr int AHEAD = WORDS <= 4 ? 3 : 2;
 
     const MatvecArgs& a;
     const Place<GATED, EXPERTS> place;
     const uint32_t steps;  // of a row tile
+    const Stride stride;
     uint32_t begin, end;   // steps of this block
+    uint32_t first_tile;   // row tile of `begin`
+    uint32_t last_tile;    // row tile where the last segment begins, if types are mixed
+    uint32_t tiles_a_pass; // even, since gated products take row tiles in pairs
     uint8_t* acts;
     float *slots, *room, *parts;
 
     INLINE Matvec(const MatvecArgs& args, uint8_t* shared)
-        : a(args), place(args), steps(args.k_tiles * A::STEPS), acts(shared) {
+        : a(args), place(args), steps(args.k_tiles * A::STEPS), stride(steps), acts(shared) {
         const uint32_t copies = EXPERTS && !a.shared_input ? a.used : 1;
-        slots = reinterpret_cast<float*>(shared + copies * a.k_tiles * ACTS_BYTES<A>);
-        room = slots + MATVEC_SLOTS;
+        const uint32_t acts_bytes = copies * a.k_tiles * ACTS_BYTES<A>;
+        room = reinterpret_cast<float*>(shared + acts_bytes);
         parts = room + MATVEC_PASS * TILE_ROWS / 2;
+        slots = room + MATVEC_EXTRA;
+        tiles_a_pass = min(MATVEC_PASS, (dynamic_shared_bytes() - acts_bytes - 4 * MATVEC_EXTRA) / (4 * SLOT_FLOATS) & ~1u);
+        // Whole row tiles (pairs), or steps; each block one more than the rest divided evenly.
         const uint32_t unit = a.split ? 1 : GATED ? 2 * steps : steps;
-        const uint64_t units = static_cast<uint64_t>(place.row_tiles()) * steps / unit;
-        begin = static_cast<uint32_t>(units * blockIdx.x / gridDim.x) * unit;
-        end = static_cast<uint32_t>(units * (blockIdx.x + 1) / gridDim.x) * unit;
+        const uint32_t tiles = place.row_tiles(), units = a.split ? tiles * steps : GATED ? tiles / 2 : tiles;
+        const uint32_t each = units / gridDim.x, more = units % gridDim.x;
+        begin = (blockIdx.x * each + min(blockIdx.x, more)) * unit;
+        end = begin + (each + (blockIdx.x < more)) * unit;
+        first_tile = begin / steps;
+        last_tile = MIXED ? tiles - a.seg[a.segs - 1].row_tiles : 0;
     }
 
-    INLINE bool last_type(uint32_t v) const {
-        uint32_t row;
-        return MIXED && place.segment(v, row) + 1 == static_cast<int>(a.segs);
+    // Where a warp's loads are. Without experts and gates a segment is one stream.
+    struct Stream {
+        Cursor c;
+        const uint8_t* at;
+        uint32_t limit;  // the step at which the segment ends
+        bool last;       // segment
+    };
+    // The segment that has the stream's step.
+    INLINE void seek(Stream& s) const {
+        uint32_t start = 0;
+        const uint8_t* tiles = a.seg[0].tiles;
+        s.limit = a.seg[0].row_tiles * steps;
+        s.last = a.segs == 1;
+#pragma unroll
+        for (int n = 1; n < 3; n++) {
+            if (n >= static_cast<int>(a.segs) || s.c.i < s.limit) continue;
+            start = s.limit;
+            tiles = a.seg[n].tiles;
+            s.limit += a.seg[n].row_tiles * steps;
+            s.last = n + 1 == static_cast<int>(a.segs);
+        }
+        s.at = tiles + static_cast<size_t>(s.c.i - start) * (MIXED && s.last ? B::STEP_BYTES : A::STEP_BYTES);
     }
-    INLINE void load(const Cursor& c, int lane, Regs& o) const {
-        uint32_t row;
-        const int segment = place.segment(c.v, row);
-        const uint8_t* tiles = a.seg[segment].tiles;
-        if (EXPERTS) tiles += static_cast<uint32_t>(__ldg(a.experts + place.expert(c.v))) * a.expert_bytes;
-        const size_t step = static_cast<size_t>(row) * steps + c.k;
-        if (MIXED && segment + 1 == static_cast<int>(a.segs)) B::load(tiles + step * B::STEP_BYTES, lane, o);
-        else A::load(tiles + step * A::STEP_BYTES, lane, o);
-    }
-
-    // Writes the rows of steps from..to, which are in the slots.
-    INLINE void finish(uint32_t from, uint32_t to) {
-        __syncthreads();
-        if (to > from) {
-            const uint32_t first = from / steps, rows = ((to - 1) / steps - first + 1) * TILE_ROWS;
-            // 8 lanes a row; counts are multiples of 16, so warps stay whole.
-            const uint32_t each = GATED ? rows / 2 : rows;
-            for (uint32_t i = threadIdx.x / 8; i < each; i += MATVEC_THREADS / 8) {
-                if constexpr (GATED) gated_row(first, i);
-                else plain_row(first, i, from, to);
-            }
-            if constexpr (GATED) {
-                if (a.acts_out) gated_acts(first, each);
+    // Loads the step of the stream where it is before `stop`, and goes on.
+    INLINE void load(Stream& s, uint32_t stop, int lane, Regs& o) const {
+        if (s.c.i < stop) {
+            if constexpr (GATED || EXPERTS) {
+                uint32_t row;
+                const uint8_t* tiles = place.segment(s.c.v, row) == 1 ? a.seg[1].tiles : a.seg[0].tiles;
+                if (EXPERTS) tiles += static_cast<uint32_t>(__ldg(a.experts + place.expert(s.c.v))) * a.expert_bytes;
+                A::load(tiles + static_cast<size_t>(row * steps + s.c.k) * A::STEP_BYTES, lane, o);
+            } else {
+                if (s.c.i >= s.limit) seek(s);
+                if (MIXED && s.last) B::load(s.at, lane, o);
+                else A::load(s.at, lane, o);
+                s.at += MATVEC_WARPS * (MIXED && s.last ? B::STEP_BYTES : A::STEP_BYTES);
             }
         }
+        if constexpr (GATED || EXPERTS) stride.advance(s.c);
+        else s.c.i += MATVEC_WARPS;
+    }
+
+    // Writes the rows of steps from..to, which are in the slots; `first` is the row tile of `from`.
+    INLINE void finish(uint32_t first, uint32_t from, uint32_t to) {
         __syncthreads();
+        if (to == from) return;
+        uint32_t rows = 0;
+        for (uint32_t tile_end = first * steps; tile_end < to; tile_end += steps) rows += TILE_ROWS;
+        // 8 lanes a row; counts are multiples of 16, so warps stay whole.
+        const uint32_t each = GATED ? rows / 2 : rows;
+        for (uint32_t i = threadIdx.x / 8; i < each; i += MATVEC_THREADS / 8) {
+            if constexpr (GATED) gated_row(first, i);
+            else plain_row(first, i, from, to);
+        }
+        if constexpr (GATED) {
+            if (a.acts_out) gated_acts(first, each);
+        }
     }
     INLINE void plain_row(uint32_t first, uint32_t i, uint32_t from, uint32_t to) const {
         const uint32_t slot = i / TILE_ROWS, v = first + slot, row = i % TILE_ROWS;
@@ -346,80 +398,84 @@ template <class A, class B, bool GATED, bool EXPERTS, int AHEAD> struct Matvec {
         }
     }
 
-    INLINE void run() {
+    // The products of the step at `use`.
+    INLINE void take(const Regs& o, Cursor& use, float (&sum)[2], uint32_t first, uint32_t pass_end) const {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, t = lane % 4;
-        Cursor use = {begin + warp, 0, 0};
-        use.v = use.i / steps;
-        use.k = use.i % steps;
-        Cursor next = use;
-        Regs regs[AHEAD];
+        uint32_t tile = use.k / A::STEPS;
+        if (EXPERTS && !a.shared_input) tile += place.expert(use.v) * a.k_tiles;
+        const uint8_t* x = acts + tile * ACTS_BYTES<A>;
+        if (MIXED && use.v >= last_tile) step_dot<B>(o, x, t, sum, use.k % A::STEPS);
+        else step_dot<A>(o, x, t, sum, use.k % A::STEPS);
+        // The warp's last step of this row tile: its sums go to the slots.
+        if (use.k + MATVEC_WARPS >= steps || use.i + MATVEC_WARPS >= pass_end) {
+            // Even t take row g, odd ones row g + 8.
+            const bool odd = t % 2 != 0;
+            float mine = (odd ? sum[1] : sum[0]) + __shfl_xor_sync(WARP, odd ? sum[0] : sum[1], 1);
+            mine += __shfl_xor_sync(WARP, mine, 2);
+            if (t < 2) slots[slot_place(use.v - first, lane / 4 + 8 * t, warp)] = mine;
+            sum[0] = sum[1] = 0;
+        }
+        stride.advance(use);
+    }
+
+    INLINE void run() {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        Cursor use = {begin + warp, first_tile, begin - first_tile * steps + warp};
+        while (use.k >= steps) {
+            use.k -= steps;
+            use.v++;
+        }
+        uint32_t first = first_tile, pass = begin, pass_end = min(end, (first + tiles_a_pass) * steps);
+        Stream next = {use, nullptr, 0, false};
+        Regs ahead[AHEAD];
         // The chosen experts are not known before the wait.
         if (EXPERTS) wait_for_last();
 #pragma unroll
-        for (int n = 0; n < AHEAD; n++) {
-            if (next.i < end) load(next, lane, regs[n]);
-            next.advance(steps);
-        }
-        NormWeights norm;
-        load_norm(a, norm);
+        for (Regs& o : ahead) load(next, pass_end, lane, o);
+        const Float8 norm = early_norm(a);
         if (!EXPERTS) wait_for_last();
         make_acts<A::FLOATS>(a, norm, EXPERTS && !a.shared_input ? a.used : 1, acts, parts);
         __syncthreads();
 
-        uint32_t pass = begin, pass_end = min(end, (begin / steps + MATVEC_PASS) * steps);
         float sum[2] = {0, 0};
-        auto take = [&](Regs& o) {
-            while (use.i >= pass_end) {
-                finish(pass, pass_end);
-                pass = pass_end;
-                pass_end = min(end, pass + MATVEC_PASS * steps);
-            }
-            uint32_t tile = use.k / A::STEPS;
-            if (EXPERTS && !a.shared_input) tile += place.expert(use.v) * a.k_tiles;
-            const uint8_t* x = acts + tile * ACTS_BYTES<A>;
-            if (last_type(use.v)) step_dot<B>(o, x, t, sum, use.k % A::STEPS);
-            else step_dot<A>(o, x, t, sum, use.k % A::STEPS);
-            if (next.i < end) load(next, lane, o);
-            next.advance(steps);
-            // The warp's last step of this row tile: its sums go to the slots.
-            if (use.k + MATVEC_WARPS >= steps || use.i + MATVEC_WARPS >= pass_end) {
-                float* slot = slots + ((use.v - pass / steps) * MATVEC_WARPS + warp) * TILE_ROWS;
+        while (true) {
+            while (use.i < pass_end) {
 #pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    sum[r] += __shfl_xor_sync(WARP, sum[r], 1);
-                    sum[r] += __shfl_xor_sync(WARP, sum[r], 2);
-                    if (t == 0) slot[lane / 4 + 8 * r] = sum[r];
-                    sum[r] = 0;
+                for (Regs& o : ahead) {
+                    if (use.i >= pass_end) break;
+                    take(o, use, sum, first, pass_end);
+                    load(next, pass_end, lane, o);
                 }
             }
-            use.advance(steps);
-        };
-        while (use.i < end) {
+            const uint32_t from = pass, to = pass_end, tile = first;
+            if (pass_end < end) {
+                // The first steps of the next pass come while this one ends.
+                pass = pass_end;
+                first += tiles_a_pass;
+                pass_end = min(end, pass + tiles_a_pass * steps);
+                next = {use, nullptr, 0, false};
 #pragma unroll
-            for (int n = 0; n < AHEAD; n++) {
-                if (use.i < end) take(regs[n]);
+                for (Regs& o : ahead) load(next, pass_end, lane, o);
+            } else {
+                let_next_start();
+                pass = end;
             }
-        }
-        // All weights of this warp are here; the next kernel may fetch its own.
-        let_next_start();
-        while (true) {
-            finish(pass, pass_end);
-            if (pass_end >= end) break;
-            pass = pass_end;
-            pass_end = min(end, pass + MATVEC_PASS * steps);
+            finish(tile, from, to);
+            if (pass == end) break;
+            __syncthreads();
         }
         if (GATED && a.acts_out && blockIdx.x == 0) pad_acts();
     }
 };
 
-#define MATVEC(NAME, A, B, GATED, EXPERTS, AHEAD)                                                     \
+#define MATVEC(NAME, A, B, GATED, EXPERTS)                                                     \
     extern "C" __global__ void __launch_bounds__(MATVEC_THREADS, 1) NAME(const __grid_constant__ MatvecArgs a) { \
         DYNAMIC_SHARED(uint8_t, shared);                                                              \
-        Matvec<A, B, GATED, EXPERTS, AHEAD>(a, shared).run();                                         \
+        Matvec<A, B, GATED, EXPERTS>(a, shared).run();                                         \
     }
 // The four kernels of a type.
-#define MATVEC_TYPE(NAME, T, AHEAD)                                    \
-    MATVEC(matvec_##NAME, T, T, false, false, AHEAD)                   \
-    MATVEC(matvec_glu_##NAME, T, T, true, false, AHEAD)                \
-    MATVEC(expert_matvec_##NAME, T, T, false, true, AHEAD)             \
-    MATVEC(expert_matvec_glu_##NAME, T, T, true, true, AHEAD)
+#define MATVEC_TYPE(NAME, T)                                    \
+    MATVEC(matvec_##NAME, T, T, false, false)                   \
+    MATVEC(matvec_glu_##NAME, T, T, true, false)                \
+    MATVEC(expert_matvec_##NAME, T, T, false, true)             \
+    MATVEC(expert_matvec_glu_##NAME, T, T, true, true)

@@ -7,13 +7,18 @@
 #include "gate.cuh"
 #include "fragments.cuh"
 
-// Where the work of a block of threads begins and ends, and who else has parts.
+// Where the work of a block of threads begins and ends, and who else has parts. The first `more` blocks have a unit more.
 struct Cut {
-    uint32_t units, grid;  // every block below `grid` has work
-    INLINE Cut(uint32_t count) : units(count), grid(min(count, gridDim.x)) {}
-    INLINE uint32_t begin(uint32_t block) const { return static_cast<uint64_t>(units) * min(block, grid) / grid; }
+    uint32_t grid, each, more;  // every block below `grid` has work
+    // `least` units a block: the fewer parts a sum has, the faster they are added up.
+    INLINE Cut(uint32_t units, uint32_t least)
+        : grid(min((units + least - 1) / least, gridDim.x)), each(units / grid), more(units % grid) {}
+    INLINE uint32_t begin(uint32_t block) const { return min(block, grid) * each + min(block, more); }
     // The block that has a unit.
-    INLINE uint32_t owner(uint32_t unit) const { return ((static_cast<uint64_t>(unit) + 1) * grid - 1) / units; }
+    INLINE uint32_t owner(uint32_t unit) const {
+        const uint32_t longer = more * (each + 1);
+        return unit < longer ? unit / (each + 1) : more + (unit - longer) / each;
+    }
 };
 
 // Output blocks of all segments in order: which segment, and the first row tile in it.
@@ -45,43 +50,6 @@ INLINE RowBlock find_row_block(const ProductArgs& a, uint32_t block, uint32_t ea
     return r;
 }
 
-// Adds a part of a sum to those of other blocks of threads. `values` are this lane's; every lane of the warp calls.
-// Returns whether this warp came last; its values are then the whole sum.
-// Layout of partial: [2 * block + slot][warp of the block][vector][lane] float4.
-template <int VECTORS>
-INLINE bool join_parts(float4 (&values)[VECTORS], float* partial, uint32_t* counter, const Cut& cut, uint32_t first_unit,
-                       uint32_t last_unit, uint32_t warp, uint32_t warps) {
-    const uint32_t lane = threadIdx.x % 32, from = cut.owner(first_unit), to = cut.owner(last_unit);
-    if (from == to) return true;
-    // A block's part of the output where its own work begins is in slot 0, any other in slot 1.
-    auto place = [&](uint32_t block) {
-        const uint32_t slot = cut.begin(block) < first_unit ? 1 : 0;
-        return reinterpret_cast<float4*>(partial) + (static_cast<size_t>(2 * block + slot) * warps + warp) * VECTORS * 32 + lane;
-    };
-    float4* mine = place(blockIdx.x);
-#pragma unroll
-    for (int i = 0; i < VECTORS; i++) __stcg(mine + 32 * i, values[i]);
-    __threadfence();
-    __syncwarp();
-    uint32_t arrived = 0;
-    if (lane == 0) arrived = atomicAdd(counter, 1) + 1;
-    arrived = __shfl_sync(WARP, arrived, 0);
-    if (arrived != to - from + 1) return false;
-    __threadfence();
-    if (lane == 0) *counter = 0;
-#pragma unroll
-    for (int i = 0; i < VECTORS; i++) values[i] = __ldcg(place(from) + 32 * i);
-    for (uint32_t block = from + 1; block <= to; block++) {
-        const float4* p = place(block);
-#pragma unroll
-        for (int i = 0; i < VECTORS; i++) {
-            const float4 v = __ldcg(p + 32 * i);
-            values[i].x += v.x, values[i].y += v.y, values[i].z += v.z, values[i].w += v.w;
-        }
-    }
-    return true;
-}
-
 // A block's output: WARPS x 2 row tiles times NT groups of 8 tokens. Warps have row tiles 2w and 2w + 1.
 // GATED: a warp's two row tiles are one of gate and one of up.
 template <class T, int NT, bool GATED, int WARPS> struct Tiled {
@@ -95,55 +63,140 @@ template <class T, int NT, bool GATED, int WARPS> struct Tiled {
     // The count of tokens is no kernel's work, so it can be read early.
     INLINE explicit Tiled(const ProductArgs& args)
         : a(args), token_blocks((__ldg(args.tokens) + 8 * NT - 1) / (8 * NT)),
-          cut(row_blocks(args, ROW_TILES, GATED) * token_blocks * args.k_tiles) {}
+          cut(row_blocks(args, ROW_TILES, GATED) * token_blocks * args.k_tiles, NT > 8 ? 3 : NT > 4 ? 2 : 1) {}
     // Row tile `i` of a block's, or null beyond the matrix.
     INLINE const uint8_t* tile(const RowBlock& at, uint32_t i, uint32_t k) const {
         const Segment& s = a.seg[GATED ? i % 2 : at.segment];
         const uint32_t row_tile = at.first + (GATED ? i / 2 : i);
         return row_tile < s.row_tiles ? s.tiles + (static_cast<size_t>(row_tile) * a.k_tiles + k) * TB : nullptr;
     }
-    // Element e of a fragment: row (e / 2) * 8 + lane / 4 of the tile, token e % 2 + 2 * (lane % 4) of the group.
-    INLINE void write(const RowBlock& at, uint32_t tokens, int warp, int lane, float (&sum)[MT][NT][4]) const {
+    // Factors of the block's tokens, token lane + 32 * i of them in [i].
+    static constexpr int FACTORS = (8 * NT + 31) / 32;
+    INLINE void load_factors(uint32_t tokens, float (&factors)[FACTORS]) const {
         const uint32_t count = __ldg(a.tokens);
 #pragma unroll
-        for (int n = 0; n < NT; n++) {
+        for (int i = 0; i < FACTORS; i++) {
+            const uint32_t token = tokens * 8 * NT + threadIdx.x % 32 + 32 * i;
+            factors[i] = (a.scale && !T::BF16 && token < count ? __ldcg(a.scale + token) : 1.0f) / T::SCALE;
+        }
+    }
+    // Writes group n of tokens. Element e of a fragment: row (e / 2) * 8 + lane / 4 of the tile, token e % 2 + 2 * (lane % 4)
+    // of the group. Every lane calls.
+    INLINE void write(const RowBlock& at, uint32_t tokens, int warp, int n, float factors, const float (&one)[4],
+                      const float (&two)[4]) const {
+        const uint32_t lane = threadIdx.x % 32, count = __ldg(a.tokens), first = (tokens * NT + n) * 8 + lane % 4 * 2;
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                const uint32_t token = (tokens * NT + n) * 8 + lane % 4 * 2 + e % 2;
-                if (token >= count) continue;
-                const float factor = (a.scale && !T::BF16 ? __ldcg(a.scale + token) : 1.0f) / T::SCALE;
+        for (int j = 0; j < 2; j++) {
+            const uint32_t token = first + j;
+            const float factor = __shfl_sync(WARP, factors, 8 * (n % 4) + lane % 4 * 2 + j);
+            if (token >= count) continue;
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const float x = one[2 * r + j] * factor, y = two[2 * r + j] * factor;
+                const uint32_t in_tile = lane / 4 + 8 * r;
                 if constexpr (GATED) {
-                    const uint32_t row = (at.first + warp) * TILE_ROWS + lane / 4 + e / 2 * 8;
+                    const uint32_t row = (at.first + warp) * TILE_ROWS + in_tile;
                     if (row >= a.seg[0].rows) continue;
-                    float gate = sum[0][n][e] * factor, up = sum[1][n][e] * factor;
-                    if (a.seg[0].bias) gate += a.seg[0].bias[row];
-                    if (a.seg[1].bias) up += a.seg[1].bias[row];
+                    const float gate = a.seg[0].bias ? x + a.seg[0].bias[row] : x;
+                    const float up = a.seg[1].bias ? y + a.seg[1].bias[row] : y;
                     a.seg[0].out[static_cast<size_t>(token) * a.seg[0].rows + row] = activate(a.gate, gate) * up;
                 } else {
-                    const Segment& s = a.seg[at.segment];
-#pragma unroll
-                    for (int m = 0; m < MT; m++) {
-                        const uint32_t row = (at.first + warp * MT + m) * TILE_ROWS + lane / 4 + e / 2 * 8;
-                        if (row >= s.rows) continue;
-                        const size_t o = static_cast<size_t>(token) * s.rows + row;
-                        float v = sum[m][n][e] * factor;
-                        if (s.bias) v += s.bias[row];
-                        if (at.segment == 0 && a.residual) v += __ldcg(a.residual + o);
-                        s.out[o] = v;
-                    }
+                    const uint32_t row = (at.first + warp * MT) * TILE_ROWS + in_tile;
+                    write_one(at.segment, token, row, x);
+                    write_one(at.segment, token, row + TILE_ROWS, y);
                 }
             }
         }
     }
-    // The end of an output block in this block's work: its sum is written by who completes it, and starts anew.
-    INLINE void finish(uint32_t unit, int warp, int lane, float (&sum)[MT][NT][4]) const {
-        const uint32_t block = unit / a.k_tiles, first = block * a.k_tiles;
-        uint32_t* counter = a.counters + block * WARPS + warp;
-        auto& parts = reinterpret_cast<float4(&)[MT * NT]>(sum);
-        if (join_parts(parts, a.partial, counter, cut, first, first + a.k_tiles - 1, warp, WARPS)) {
-            write(find_row_block(a, block / token_blocks, ROW_TILES), block % token_blocks, warp, lane, sum);
+    INLINE void write_one(int segment, uint32_t token, uint32_t row, float v) const {
+        const Segment& s = a.seg[segment];
+        if (row >= s.rows) return;
+        const size_t o = static_cast<size_t>(token) * s.rows + row;
+        if (s.bias) v += s.bias[row];
+        if (segment == 0 && a.residual) v += __ldcg(a.residual + o);
+        s.out[o] = v;
+    }
+
+    // A warp's part of a sum in memory: [2 * block + slot][warp][vector][lane] of 16 bytes. A block's part of the output where
+    // its own work begins is in slot 0, any other in slot 1.
+    INLINE float4* part_of(uint32_t block, uint32_t first_unit, int warp) const {
+        const uint32_t slot = cut.begin(block) < first_unit ? 1 : 0;
+        return reinterpret_cast<float4*>(a.partial) + ((2 * block + slot) * WARPS + warp) * (MT * NT * 32) + threadIdx.x % 32;
+    }
+    // The end of an output block in this block's work. Alone, it writes the sums. Else they go to memory, and the warp that
+    // comes last of all blocks' adds up all parts in order: out of memory, so that registers are free to load ahead.
+    INLINE void finish(uint32_t unit, int warp, float (&sum)[MT][NT][4]) const {
+        const uint32_t block = unit / a.k_tiles, first = block * a.k_tiles, tokens = block % token_blocks;
+        const uint32_t from = cut.owner(first), to = cut.owner(first + a.k_tiles - 1);
+        const RowBlock at = find_row_block(a, block / token_blocks, ROW_TILES);
+        if (from == to) {
+            float factors[FACTORS];
+            load_factors(tokens, factors);
+#pragma unroll
+            for (int n = 0; n < NT; n++) write(at, tokens, warp, n, factors[n / 4], sum[0][n], sum[1][n]);
+        } else {
+            float4* mine = part_of(blockIdx.x, first, warp);
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    const float(&v)[4] = sum[m][n];
+                    __stcg(mine + 32 * (MT * n + m), make_float4(v[0], v[1], v[2], v[3]));
+                }
+            }
+            if (comes_last(a.counters + block * WARPS + warp, to - from + 1)) add_parts(at, tokens, first, from, to, warp);
         }
 #pragma unroll
-        for (int i = 0; i < MT * NT; i++) parts[i] = make_float4(0, 0, 0, 0);
+        for (int n = 0; n < NT; n++) {
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+#pragma unroll
+                for (int e = 0; e < 4; e++) sum[m][n][e] = 0;
+            }
+        }
+    }
+    // Whether this warp is the last of `n` to come; then it sees what the others wrote, and the counter is zero again.
+    INLINE static bool comes_last(uint32_t* counter, uint32_t n) {
+        see_others();
+        __syncwarp();
+        uint32_t arrived = 0;
+        if (threadIdx.x % 32 == 0) {
+            arrived = arrive_at(counter);
+            if (arrived == n) *counter = 0;
+        }
+        see_others();
+        return __shfl_sync(WARP, arrived, 0) == n;
+    }
+    INLINE void add_parts(const RowBlock& at, uint32_t tokens, uint32_t first, uint32_t from, uint32_t to, int warp) const {
+        constexpr int TOGETHER = NT < 4 ? NT : 4, V = MT * TOGETHER, AHEAD = 3;
+        float factors[FACTORS];
+        load_factors(tokens, factors);
+#pragma unroll 1
+        for (int n = 0; n < NT; n += TOGETHER) {
+            float s[V][4] = {};
+#pragma unroll 1
+            for (uint32_t block = from; block <= to; block += AHEAD) {
+                float4 v[AHEAD][V] = {};
+#pragma unroll
+                for (int b = 0; b < AHEAD; b++) {
+                    if (block + b > to) continue;
+                    const float4* p = part_of(block + b, first, warp) + 32 * MT * n;
+#pragma unroll
+                    for (int i = 0; i < V; i++) v[b][i] = __ldcg(p + 32 * i);
+                }
+#pragma unroll
+                for (int b = 0; b < AHEAD; b++) {
+#pragma unroll
+                    for (int i = 0; i < V; i++) {
+                        s[i][0] += v[b][i].x, s[i][1] += v[b][i].y, s[i][2] += v[b][i].z, s[i][3] += v[b][i].w;
+                    }
+                }
+            }
+            float mine = factors[0];
+#pragma unroll
+            for (int i = 1; i < FACTORS; i++) mine = n / 4 == i ? factors[i] : mine;
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++) write(at, tokens, warp, n + i, mine, s[MT * i], s[MT * i + 1]);
+        }
     }
 };
