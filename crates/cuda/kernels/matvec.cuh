@@ -17,8 +17,8 @@
 
 constexpr int MATVEC_WARPS = 16;
 constexpr int MATVEC_THREADS = 32 * MATVEC_WARPS;
-// Partial sums of a row tile: of each warp and row.
-constexpr int SLOT_FLOATS = MATVEC_WARPS * TILE_ROWS;
+// Partial sums of a row tile: of each warp, row and t.
+constexpr int SLOT_FLOATS = MATVEC_WARPS * TILE_ROWS * 4;
 // Row tiles whose partial sums a block keeps at once, where shared memory suffices: no more than the epilogue has room for.
 constexpr uint32_t MATVEC_PASS = 18;
 // Shared memory after the activations: room of the epilogue and of the sum of squares; the rest is for partial sums, two
@@ -193,10 +193,10 @@ struct Stride {
     }
 };
 
-// The partial sum of row `row` of the row tile in `slot`, of one warp, so placed that the rows of a warp and the warps of a
-// row lie in different banks.
+// Partial sums of row `row` of the row tile in `slot`, of one warp: 16 bytes, so placed that the rows of a warp and the
+// warps of a row lie in different banks.
 INLINE uint32_t slot_place(uint32_t slot, uint32_t row, uint32_t warp) {
-    return (slot * TILE_ROWS + row) * MATVEC_WARPS + (warp ^ row / 2);
+    return (slot * TILE_ROWS + row) * MATVEC_WARPS + (warp ^ row % 8);
 }
 
 INLINE uint32_t dynamic_shared_bytes() {
@@ -213,7 +213,9 @@ INLINE float row_sum(const float* slots, uint32_t slot, uint32_t row, uint32_t f
 #pragma unroll
     for (int c = 0; c < MATVEC_WARPS / 8; c++) {
         const uint32_t warp = threadIdx.x % 8 + 8 * c;
-        if ((warp - first) % MATVEC_WARPS < count) sum += slots[slot_place(slot, row, warp)];
+        if ((warp - first) % MATVEC_WARPS >= count) continue;
+        const float4 v = reinterpret_cast<const float4*>(slots)[slot_place(slot, row, warp)];
+        sum += (v.x + v.y) + (v.z + v.w);
     }
     sum += __shfl_xor_sync(WARP, sum, 1);
     sum += __shfl_xor_sync(WARP, sum, 2);
@@ -408,11 +410,9 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
         else step_dot<A>(o, x, t, sum, use.k % A::STEPS);
         // The warp's last step of this row tile: its sums go to the slots.
         if (use.k + MATVEC_WARPS >= steps || use.i + MATVEC_WARPS >= pass_end) {
-            // Even t take row g, odd ones row g + 8.
-            const bool odd = t % 2 != 0;
-            float mine = (odd ? sum[1] : sum[0]) + __shfl_xor_sync(WARP, odd ? sum[0] : sum[1], 1);
-            mine += __shfl_xor_sync(WARP, mine, 2);
-            if (t < 2) slots[slot_place(use.v - first, lane / 4 + 8 * t, warp)] = mine;
+            float* slot = slots + 4 * slot_place(use.v - first, lane / 4, warp) + t;
+            slot[0] = sum[0];
+            slot[4 * 8 * MATVEC_WARPS] = sum[1];  // 8 rows on, of the same place
             sum[0] = sum[1] = 0;
         }
         stride.advance(use);
