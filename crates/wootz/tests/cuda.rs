@@ -63,6 +63,15 @@ fn run(context: &mut Context, prompt: &[u32], chunk: usize, after: &[u32]) -> Ve
     rows
 }
 
+/// The largest difference with a type of cache: values on the edge between two codes fall to either side.
+fn allowed(limit: f64, kv: KvType) -> f64 {
+    match kv {
+        KvType::Q4_0 => limit.max(5e-2),
+        KvType::Q8_0 | KvType::BF16 => limit.max(1e-3),
+        KvType::F16 | KvType::F32 => limit,
+    }
+}
+
 #[test]
 fn every_family_gives_what_the_cpu_gives() {
     let Some(gpu) = gpu() else { return };
@@ -79,7 +88,7 @@ fn every_family_gives_what_the_cpu_gives() {
                         let error = nmse(found, expected);
                         let name = arch.name();
                         assert!(
-                            error < limit,
+                            error < allowed(limit, kv),
                             "{name}, {types:?}, {} cache, chunks of {chunk}, row {step}: {error:.1e}",
                             kv.name()
                         );
