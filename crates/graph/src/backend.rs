@@ -85,7 +85,7 @@ pub trait Backend: Send + Sync {
 pub struct DeviceLimits {
     /// Bytes read from memory per second.
     pub bytes_per_second: f64,
-    /// Multiplications and additions of 8-bit products per second.
+    /// Multiplications and additions per second of the products that kernels use: of 8 bits on processors, 16 on GPUs.
     pub ops_per_second: f64,
 }
 

@@ -15,6 +15,8 @@ pub struct Case {
     pub name: String,
     /// Largest error against the interpreter, see [`nmse`](crate::nmse).
     pub limit: f64,
+    /// Largest error of devices that multiply numbers of 16 bits.
+    pub limit_half: f64,
     /// Type of cached keys and values.
     pub kv_type: KvType,
     pub(crate) weights: MemoryWeights,
@@ -54,6 +56,10 @@ const EXPERTS_QUANTISED: f64 = 5e-4;
 const FLOAT: f64 = 1e-9;
 /// Error of f32 attention with f16 caches: the interpreter rounds keys and values alike.
 const ATTENTION: f64 = 1e-8;
+/// Error of attention with queries and weights of 16 bits, bf16 among them.
+const ATTENTION_HALF: f64 = 1e-5;
+/// Error of products with activations of 16 bits, bf16 among them.
+const FLOAT_HALF: f64 = 1e-5;
 
 /// All cases.
 pub fn all() -> Vec<Case> {
@@ -87,6 +93,7 @@ fn simple(
     Case {
         name,
         limit,
+        limit_half: limit,
         kv_type: KvType::F32,
         weights,
         caches: Vec::new(),
@@ -129,7 +136,7 @@ fn linears() -> Vec<Case> {
             for tokens in [1, 3, 21] {
                 let name = format!("linear {ty} {rows}x{cols}, {tokens} tokens");
                 let bias = rows == 40;
-                cases.push(simple(
+                let mut case = simple(
                     name,
                     limit,
                     tokens,
@@ -144,7 +151,9 @@ fn linears() -> Vec<Case> {
                         let (w, bias) = (b.weight("w"), b.find_weight("b"));
                         b.linear(ins[0], w, bias, "w")
                     },
-                ));
+                );
+                case.limit_half = limit.max(FLOAT_HALF);
+                cases.push(case);
             }
         }
     }
@@ -237,6 +246,23 @@ fn norms() -> Vec<Case> {
                 ));
             }
         }
+    }
+    // A sum that its norm alone reads, and one that is read again.
+    for again in [false, true] {
+        cases.push(simple(
+            format!("norm of a sum, read again {again}"),
+            FLOAT,
+            9,
+            &[576, 576],
+            |w, rng| w.random(rng, "w", WeightType::F32, 1, 576, 1.0),
+            move |b, ins| {
+                let weight = Some(b.weight("w"));
+                let sum = b.add(ins[0], ins[1], "sum");
+                let norm = Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None };
+                let y = b.norm(sum, norm, "norm");
+                if again { b.add(sum, y, "residual") } else { y }
+            },
+        ));
     }
     cases
 }
@@ -368,6 +394,7 @@ fn attention(
             b.gather_outputs(y)
         },
     );
+    case.limit_half = ATTENTION_HALF;
     case.kv_type = kv_type;
     case.caches = vec![CacheSpec { layer: 0, group: 0, kv_heads, k_dim, v_dim }];
     let mut next = [0; 2];

@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use wootz_graph::interp::Interpreter;
 use wootz_graph::{
-    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, Device, Graph, GraphBuilder, GraphKey,
-    LoadRequest, Outputs, StepInputs, TableSet, WeightTable, passes,
+    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, Device, DeviceKind, Graph, GraphBuilder,
+    GraphKey, LoadRequest, Outputs, StepInputs, TableSet, WeightTable, passes,
 };
 
 use crate::cases::{Case, CaseStep};
@@ -108,11 +108,15 @@ pub fn run_on(backend: &dyn Backend, device: &dyn Device, case: &Case) -> Result
 /// Compares a device with the interpreter; a message for a case beyond its limit.
 pub fn check(backend: &dyn Backend, device: &dyn Device, case: &Case) -> Result<f64, String> {
     let (found, expected) = (run_on(backend, device, case)?, run_reference(case));
+    let limit = match device.info().kind {
+        DeviceKind::Cpu => case.limit,
+        DeviceKind::UnifiedGpu | DeviceKind::DiscreteGpu => case.limit_half,
+    };
     let mut worst = 0.0f64;
     for (step, (f, e)) in found.iter().zip(&expected).enumerate() {
         let error = nmse(f, e);
-        if error > case.limit {
-            return Err(format!("{}, step {step}: error {error:.2e}, limit {:.0e}", case.name, case.limit));
+        if error > limit {
+            return Err(format!("{}, step {step}: error {error:.2e}, limit {limit:.0e}", case.name));
         }
         worst = worst.max(error);
     }

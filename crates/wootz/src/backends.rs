@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use wootz_cpu::{CpuBackend, CpuOptions, Isa};
+use wootz_cuda::{CudaBackend, CudaOptions, Kernels};
 use wootz_graph::{Backend, Device, DeviceInfo, RunError};
 use wootz_metal::{MetalBackend, MetalOptions, Source};
 
@@ -11,13 +12,18 @@ use crate::error::Error;
 /// The environment variable that hides instruction sets from the CPU backend: the name of the one to use.
 const ISA_VARIABLE: &str = "WOOTZ_CPU_ISA";
 
+/// The environment variable that makes the CUDA backend take its plain kernels, with the value `simple`.
+const KERNELS_VARIABLE: &str = "WOOTZ_CUDA_KERNELS";
+
 /// The name of the emulated Metal devices.
 const EMULATOR: &str = "metal-emulator";
 
 /// The environment variable that chooses a Metal device by its number.
 const METAL_VARIABLE: &str = "WOOTZ_METAL_DEVICE";
 
-/// All backends of this build.
+/// All backends of this build, in the order in which `auto` looks for a device.
+///
+/// Metal comes last, to be taken only by name, until its kernels have run on Apple hardware.
 pub(crate) fn backends(threads: Option<usize>) -> Result<Vec<Arc<dyn Backend>>, Error> {
     let isa = match std::env::var(ISA_VARIABLE) {
         Ok(name) => Some(Isa::from_name(&name).map_err(|e| RunError::Device {
@@ -26,8 +32,16 @@ pub(crate) fn backends(threads: Option<usize>) -> Result<Vec<Arc<dyn Backend>>, 
         })?),
         Err(_) => None,
     };
+    let kernels = match std::env::var(KERNELS_VARIABLE).as_deref() {
+        Ok("simple") => Kernels::Simple,
+        _ => Kernels::Fast,
+    };
     let metal = MetalBackend::new("metal", MetalOptions::from_environment(), metal_devices());
-    Ok(vec![Arc::new(CpuBackend::new(CpuOptions { threads, isa })), Arc::new(metal)])
+    Ok(vec![
+        Arc::new(CudaBackend::new(CudaOptions { kernels })),
+        Arc::new(CpuBackend::new(CpuOptions { threads, isa })),
+        Arc::new(metal),
+    ])
 }
 
 /// The GPUs of a Mac.
@@ -59,16 +73,22 @@ fn emulator() -> Option<Arc<dyn Backend>> {
     None
 }
 
-/// The devices of this machine.
+/// What a backend found on this machine.
+pub struct BackendDevices {
+    /// The backend's name.
+    pub backend: &'static str,
+    /// Its devices, or how its driver fails.
+    pub devices: Result<Vec<DeviceInfo>, RunError>,
+}
+
+/// The devices of this machine, by backend.
 ///
 /// # Errors
-/// A driver is there and fails.
-pub fn devices() -> Result<Vec<DeviceInfo>, Error> {
-    let mut list = Vec::new();
-    for backend in backends(None)? {
-        list.extend(backend.devices()?);
-    }
-    Ok(list)
+/// The environment names an unknown setting.
+pub fn devices() -> Result<Vec<BackendDevices>, Error> {
+    let list =
+        backends(None)?.into_iter().map(|b| BackendDevices { backend: b.name(), devices: b.devices() });
+    Ok(list.collect())
 }
 
 /// The backend with this name.
@@ -91,7 +111,15 @@ pub(crate) fn open(name: &str, threads: Option<usize>) -> Result<Opened, Error> 
     }
     let mut known = Vec::new();
     for backend in all {
-        let devices = backend.devices()?;
+        let devices = match backend.devices() {
+            Ok(devices) => devices,
+            Err(e) if name.split(':').next() == Some(backend.name()) => return Err(e.into()),
+            // A driver that fails is no reason to do without the other devices.
+            Err(e) => {
+                known.push(format!("{} ({e})", backend.name()));
+                continue;
+            }
+        };
         let chosen = match (name, backend.name()) {
             ("metal", "metal") => preferred_metal(&devices),
             ("auto", _) if !devices.is_empty() => Some(0),

@@ -47,6 +47,7 @@ mod selftest;
 mod session;
 
 pub use backends::devices;
+pub use backends::{BackendDevices, devices};
 pub use constraint::{Constraint, ConstraintError};
 pub use context::{Context, Limits, RowsWanted, SequenceId, StepPart};
 pub use engine::{Engine, EngineOptions, EngineStats, Generation, Handle, Sink};

@@ -23,8 +23,10 @@ fn context(arch: &dyn Architecture, types: tiny::Types, options: ContextOptions)
     Context::new(Arc::new(model), &options, &mut |_| ()).unwrap()
 }
 
+/// Bits are those of the CPU; `WOOTZ_TEST_DEVICE` names another device to run the laws on.
 fn options() -> ContextOptions {
     ContextOptions {
+        device: std::env::var("WOOTZ_TEST_DEVICE").unwrap_or_else(|_| "cpu".into()),
         context: Some(256),
         threads: Some(2),
         sequences: 4,

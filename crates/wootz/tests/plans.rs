@@ -16,7 +16,7 @@ fn plans_are_those_of_the_snapshots() {
     for arch in ARCHITECTURES {
         let bytes = tiny::build(*arch, tiny::Types(WeightType::Q4_0, WeightType::Q8_0), 7);
         let model = Model::from_bytes(bytes, &ModelOptions::default()).unwrap();
-        let plans = ["cpu", "metal"].map(|b| [(b, "decode", 1), (b, "prefill", 64)]);
+        let plans = ["cpu", "cuda", "metal"].map(|b| [(b, "decode", 1), (b, "prefill", 64)]);
         for (backend, name, tokens) in plans.into_iter().flatten() {
             let plan = wootz::plan(&model, backend, tokens, 256).unwrap().to_string();
             let prefix = if backend == "cpu" { String::new() } else { format!("{backend}-") };

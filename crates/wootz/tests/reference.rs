@@ -15,7 +15,9 @@ const GREEDY: &str = include_str!("golden/greedy.json");
 const TEXT: &str = include_str!("golden/perplexity-text.txt");
 
 fn context(model: Model) -> Context {
-    let options = ContextOptions { context: Some(1024), threads: Some(2), ..ContextOptions::default() };
+    let device = std::env::var("WOOTZ_TEST_DEVICE").unwrap_or_else(|_| "cpu".into());
+    let options =
+        ContextOptions { device, context: Some(1024), threads: Some(2), ..ContextOptions::default() };
     Context::new(Arc::new(model), &options, &mut |_| ()).unwrap()
 }
 

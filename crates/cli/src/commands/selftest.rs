@@ -19,7 +19,8 @@ pub(crate) fn run(args: &SelftestArgs) -> anyhow::Result<()> {
     for failure in &failures {
         output::println(&format!("FAILED {failure}"))?;
     }
-    for device in wootz::devices()?.iter().filter(|d| d.id == args.device) {
+    let found = wootz::devices()?;
+    for device in found.iter().flat_map(|b| b.devices.iter().flatten()).filter(|d| d.id == args.device) {
         output::println(&format!("{} {} ({})", device.id, device.name, device.features.join(", ")))?;
     }
     if let Some((error, name)) = worst {

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
     }
     let limits = traced.limits;
     let mut text = format!(
-        "limits measured here: read {:.1} GB/s, int8 products {:.0} Gop/s\n",
+        "limits measured here: read {:.1} GB/s, products {:.0} Gop/s\n",
         limits.bytes_per_second / 1e9,
         limits.ops_per_second / 1e9
     );

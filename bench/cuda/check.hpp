@@ -1,0 +1,300 @@
+// The fast kernels against sums in double precision.
+#pragma once
+#include "weights.hpp"
+
+struct Report {
+    int checks = 0, wrong = 0;
+    void line(const std::string& what, double error, double limit) {
+        checks++;
+        const bool ok = error <= limit;  // false for NaN
+        if (!ok) wrong++;
+        if (!ok || getenv("VERBOSE")) printf("%-58s %.2e of %.0e %s\n", what.c_str(), error, limit, ok ? "" : "WRONG");
+        fflush(stdout);
+    }
+};
+
+// |got - want| / |want| over all that was added.
+struct Error {
+    double difference = 0, size = 0;
+    void add(double got, double want) {
+        difference += (got - want) * (got - want);
+        size += want * want;
+    }
+    double value() const { return std::sqrt(difference / size); }
+};
+
+// What int8 activations stand for: a scale for each 16 columns.
+inline std::vector<double> as_int8(const std::vector<double>& x) {
+    std::vector<double> r(x.size());
+    for (size_t b = 0; b < x.size(); b += 16) {
+        double top = 0;
+        for (size_t i = b; i < b + 16; i++) top = std::max(top, std::fabs(x[i]));
+        for (size_t i = b; i < b + 16; i++) r[i] = top > 0 ? std::nearbyint(x[i] * 127 / top) * top / 127 : 0;
+    }
+    return r;
+}
+inline double silu(double x) { return x / (1 + std::exp(-x)); }
+inline std::vector<double> normalised(const std::vector<double>& x, const std::vector<float>& w, double eps) {
+    double squares = 0;
+    for (double v : x) squares += v * v;
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(x.size()) + eps);
+    std::vector<double> r(x.size());
+    for (size_t i = 0; i < x.size(); i++) r[i] = x[i] * factor * w[i];
+    return r;
+}
+inline std::vector<double> product(const Matrix& m, const std::vector<double>& x, uint32_t first = 0, uint32_t rows = 0) {
+    if (!rows) rows = m.rows;
+    std::vector<double> y(rows), w;
+    for (uint32_t r = 0; r < rows; r++) {
+        row_values(*m.type, m.raw, first + r, m.cols, w);
+        double sum = 0;
+        for (uint32_t c = 0; c < m.cols; c++) sum += w[c] * x[c];
+        y[r] = sum;
+    }
+    return y;
+}
+inline Error compare(const std::vector<float>& got, const std::vector<double>& want) {
+    Error e;
+    for (size_t i = 0; i < want.size(); i++) e.add(got[i], want[i]);
+    return e;
+}
+inline std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
+
+inline size_t matvec_shared(const Type& t, uint32_t k_tiles) { return k_tiles * (t.floats ? 1024 : 384) + 640 + 18 * 1024; }
+
+inline void check_matvec(Gpu& gpu, Report& report, const Type& t, uint32_t cols) {
+    if (!gpu.has("matvec", std::string("expert_matvec_glu_") + t.name)) return;
+    const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, ";
+    const cudaKernel_t plain = gpu.kernel("matvec", std::string("matvec_") + t.name);
+    const cudaKernel_t gated = gpu.kernel("matvec", std::string("matvec_glu_") + t.name);
+    const uint32_t rows[3] = {1100, 208, 53};
+    Matrix m[3];
+    for (int i = 0; i < 3; i++) m[i] = make_matrix(gpu, t, rows[i], cols, 10 + i);
+    const uint32_t row_tiles = m[0].row_tiles + m[1].row_tiles + m[2].row_tiles;
+    const auto x = random_floats(cols, 1), y = random_floats(cols, 2), y2 = random_floats(cols, 3), bias = random_floats(2000, 5);
+    auto norm = random_floats(cols, 4);
+    Buffer<float> dx(x), dy(y), dy2(y2), dn(norm), db(bias), out(3000), tail(3000), x_out(cols);
+    // Activations as the kernels see them; float weights take them as they are.
+    auto seen = [&](const std::vector<double>& v) { return t.floats ? v : as_int8(v); };
+    const double limit = t.floats ? 2e-6 : 5e-4;
+    MatvecArgs a{};
+    float* at = out.p;
+    float* tail_at = tail.p;
+    for (int i = 0; i < 3; i++) {
+        a.seg[i] = m[i].segment(at, tail_at, i == 1 ? db.p : nullptr);
+        at += rows[i], tail_at += rows[i];
+    }
+    a.x = dx.p, a.cols = cols, a.k_tiles = m[0].k_tiles, a.segs = 3, a.eps = 1e-6f, a.input = ACTS_QUANTIZE, a.residual = db.p;
+    const size_t shared = matvec_shared(t, a.k_tiles);
+    auto all = [&](const std::vector<double>& v) {
+        std::vector<double> want;
+        for (int i = 0; i < 3; i++) {
+            auto p = product(m[i], v);
+            for (uint32_t r = 0; r < rows[i]; r++) want.push_back(p[r] + (i < 2 ? bias[r] : 0));
+        }
+        return want;
+    };
+    gpu.launch(plain, std::min<uint32_t>(gpu.sms, row_tiles), 512, shared, a);
+    gpu.sync();
+    report.line(name + "three matrices", compare(out.read(), all(seen(doubles(x)))).value(), limit);
+    // With sums and norm before, cut evenly.
+    std::vector<double> sum(cols);
+    for (uint32_t i = 0; i < cols; i++) sum[i] = static_cast<double>(x[i]) + y[i] + y2[i];
+    a.y = dy.p, a.y_tail = dy2.p, a.x_out = x_out.p, a.norm = dn.p, a.input = ACTS_RMS_NORM, a.split = 1;
+    out.poison(), tail.poison();
+    const uint32_t grid = std::min<uint32_t>(gpu.sms, row_tiles);
+    for (uint32_t g : {grid, 7u}) {
+        gpu.launch(plain, g, 512, shared, a);
+        gpu.sync();
+        auto o = out.read();
+        const auto o2 = tail.read();
+        for (size_t i = 0; i < o.size(); i++) o[i] += o2[i];
+        report.line(name + "norm, cut evenly over " + std::to_string(g), compare(o, all(seen(normalised(sum, norm, 1e-6)))).value(), limit);
+    }
+    report.line(name + "the sum", compare(x_out.read(), sum).value(), 1e-6);
+    // Gated, as floats and as activations of a next product.
+    const uint32_t h_rows = t.elements == 256 ? 1024 : 1120;
+    const Matrix gate = make_matrix(gpu, t, h_rows, cols, 20), up_ = make_matrix(gpu, t, h_rows, cols, 21);
+    const Matrix down = make_matrix(gpu, t, 100, h_rows, 22);
+    Buffer<uint8_t> acts(down.k_tiles * 384);
+    MatvecArgs b{};
+    b.seg[0] = gate.segment(out.p), b.seg[1] = up_.segment(nullptr);
+    b.x = dx.p, b.cols = cols, b.k_tiles = gate.k_tiles, b.segs = 2, b.input = ACTS_QUANTIZE;
+    out.poison();
+    gpu.launch(gated, std::min<uint32_t>(gpu.sms, gate.row_tiles), 512, shared, b);
+    gpu.sync();
+    const auto seen_x = seen(doubles(x));
+    auto g = product(gate, seen_x), u = product(up_, seen_x);
+    for (uint32_t i = 0; i < h_rows; i++) g[i] = silu(g[i]) * u[i];
+    report.line(name + "gated", compare(out.read(), g).value(), limit * 3);
+    MatvecArgs d{};
+    d.seg[0] = down.segment(out.p);
+    d.cols = h_rows, d.k_tiles = down.k_tiles, d.segs = 1, d.input = ACTS_READY, d.acts = acts.p;
+    Buffer<float> h(h_rows);
+    if (t.floats) {
+        b.seg[0].out = h.p;
+        d.input = ACTS_QUANTIZE, d.x = h.p;
+    } else {
+        b.acts_out = acts.p;
+    }
+    gpu.launch(gated, 5, 512, shared, b);
+    out.poison();
+    gpu.launch(plain, std::min<uint32_t>(gpu.sms, down.row_tiles), 512, matvec_shared(t, d.k_tiles), d);
+    gpu.sync();
+    report.line(name + "gated, then down", compare(out.read(), product(down, seen(g))).value(), limit * 20);
+    // Experts.
+    const uint32_t experts = 6, used = 3;
+    const std::vector<int32_t> ids = {4, 0, 5};
+    const uint32_t e_rows = t.elements == 256 ? 256 : 160;
+    const Matrix eg = make_matrix(gpu, t, experts * e_rows, cols, 30), eu = make_matrix(gpu, t, experts * e_rows, cols, 31);
+    const Matrix ed = make_matrix(gpu, t, experts * 48, e_rows, 32);
+    Buffer<int32_t> dids(ids);
+    Buffer<uint8_t> e_acts(used * ed.k_tiles * 384);
+    Buffer<float> e_h(used * e_rows);
+    MatvecArgs e{};
+    e.seg[0] = eg.segment(e_h.p), e.seg[1] = eu.segment(nullptr);
+    for (int i = 0; i < 2; i++) e.seg[i].rows = e_rows, e.seg[i].row_tiles = e_rows / 16;
+    e.x = dx.p, e.cols = cols, e.k_tiles = eg.k_tiles, e.segs = 2, e.input = ACTS_QUANTIZE;
+    e.experts = dids.p, e.used = used, e.shared_input = 1, e.expert_bytes = eg.bytes() / experts;
+    if (!t.floats) e.acts_out = e_acts.p;
+    gpu.launch(gpu.kernel("matvec", std::string("expert_matvec_glu_") + t.name), 11, 512, shared, e);
+    MatvecArgs f{};
+    f.seg[0] = ed.segment(out.p);
+    f.seg[0].rows = 48, f.seg[0].row_tiles = 3;
+    f.cols = e_rows, f.k_tiles = ed.k_tiles, f.segs = 1, f.input = t.floats ? ACTS_QUANTIZE : ACTS_READY;
+    f.acts = e_acts.p, f.x = e_h.p, f.experts = dids.p, f.used = used, f.expert_bytes = ed.bytes() / experts;
+    out.poison();
+    gpu.launch(gpu.kernel("matvec", std::string("expert_matvec_") + t.name), 4, 512, matvec_shared(t, used * f.k_tiles), f);
+    gpu.sync();
+    std::vector<double> want;
+    for (uint32_t i = 0; i < used; i++) {
+        auto p = product(eg, seen_x, ids[i] * e_rows, e_rows), q = product(eu, seen_x, ids[i] * e_rows, e_rows);
+        for (uint32_t r = 0; r < e_rows; r++) p[r] = silu(p[r]) * q[r];
+        for (double v : product(ed, seen(p), ids[i] * 48, 48)) want.push_back(v);
+    }
+    report.line(name + "experts", compare(out.read(), want).value(), limit * 20);
+}
+
+// The last of three matrices has another type.
+inline void check_mixed(Gpu& gpu, Report& report, const std::string& one, const std::string& two) {
+    if (!gpu.has("matvec", "matvec_" + one + "_" + two)) return;
+    const uint32_t cols = 1024, rows[3] = {512, 64, 80};
+    Matrix m[3];
+    for (int i = 0; i < 3; i++) m[i] = make_matrix(gpu, type_of(i == 2 ? two : one), rows[i], cols, 40 + i);
+    const auto x = random_floats(cols, 1);
+    Buffer<float> dx(x), out(656);
+    MatvecArgs a{};
+    a.seg[0] = m[0].segment(out.p), a.seg[1] = m[1].segment(out.p + 512), a.seg[2] = m[2].segment(out.p + 576);
+    a.x = dx.p, a.cols = cols, a.k_tiles = 4, a.segs = 3, a.input = ACTS_QUANTIZE;
+    gpu.launch(gpu.kernel("matvec", "matvec_" + one + "_" + two), 41, 512, matvec_shared(*m[0].type, 4), a);
+    gpu.sync();
+    std::vector<double> want;
+    for (auto& i : m) {
+        for (double v : product(i, as_int8(doubles(x)))) want.push_back(v);
+    }
+    report.line(one + " and " + two, compare(out.read(), want).value(), 5e-4);
+}
+
+// Sizes of products of many rows.
+struct ProductShape {
+    std::string file, name;  // kernel
+    int threads;
+    size_t shared;
+    uint32_t stages, tokens, warps;  // tokens of a block
+};
+inline ProductShape product_shape(const Type& t, uint32_t n, bool gated, bool hopper) {
+    const std::string glu = gated ? "glu_" : "";
+    if (hopper) {
+        const uint32_t size = n <= 16 ? 16 : n <= 32 ? 32 : n <= 64 ? 64 : 128, acts_pieces = size > 64 ? 5 : 6;
+        const uint32_t piece = 16 * (t.floats ? t.tile / 4 : t.tile);
+        const uint32_t pieces = std::min(4u, (225 * 1024 - acts_pieces * size * 128) / piece);
+        return {std::string("hopper_") + t.name, "hopper_" + glu + t.name + "_" + std::to_string(size), 384,
+                acts_pieces * size * 128 + pieces * piece + 16 * (acts_pieces + pieces) + 1024, 0, size, 8};
+    }
+    const uint32_t size = n <= 8 ? 8 : n <= 16 ? 16 : n <= 32 ? 32 : 64, warps = t.floats ? 4 : 8;
+    const uint32_t piece = warps * 2 * t.tile + size / 8 * 4096;
+    const uint32_t stages = std::min(6u, (227 * 1024 - 256) / (piece + 16));
+    return {std::string("batch_") + t.name, "batch_" + glu + t.name + "_" + std::to_string(size), static_cast<int>(32 * (warps + 1)), stages * (piece + 16ull), stages, size, warps};
+}
+// Buffers that products share.
+struct ProductRoom {
+    Buffer<float> partial;
+    Buffer<uint32_t> counters;
+    ProductRoom(int sms, uint32_t outputs) : partial(2ull * sms * 256 * 128), counters(outputs) { counters.zero(); }
+};
+
+inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Type& t, uint32_t cols, uint32_t n, bool hopper) {
+    const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, " + std::to_string(n) + " rows" + (hopper ? ", hopper, " : ", ");
+    if (const ProductShape s = product_shape(t, n, true, hopper); !gpu.has(s.file, s.name)) return;
+    const uint32_t rows[3] = {400, 100, 53}, total = 553;
+    Matrix m[3];
+    for (int i = 0; i < 3; i++) m[i] = make_matrix(gpu, t, rows[i], cols, 50 + i);
+    // Stale rows behind the true ones are NaN.
+    const uint32_t groups = up(n, 128) * 16, k_tiles = m[0].k_tiles;
+    Buffer<uint8_t> image(static_cast<size_t>(k_tiles) * 4 * groups * 1024);
+    const auto x = random_floats(static_cast<size_t>(n) * cols, 60), y = random_floats(x.size(), 61), norm = random_floats(cols, 62);
+    const auto residual = random_floats(static_cast<size_t>(n) * 400, 63), bias = random_floats(400, 64);
+    Buffer<float> dx(x), dy(y), dn(norm), dr(residual), db(bias), scale(n), x_out(x.size()), out(static_cast<size_t>(n) * total);
+    Buffer<uint32_t> count(std::vector<uint32_t>{n});
+    const bool bf16 = t.id == BF16;
+    ActsArgs p{};
+    p.rows = count.p, p.x = dx.p, p.y = dy.p, p.x_out = x_out.p, p.norm = dn.p, p.out = image.p, p.scale = scale.p;
+    p.eps = 1e-5f, p.cols = cols, p.k_tiles = k_tiles, p.groups = groups;
+    gpu.launch(gpu.kernel("acts", bf16 ? "pack_rows_bf16" : "pack_rows_f16"), n + 3, 1024, 0, p);
+    const ProductShape shape = product_shape(t, n, false, hopper);
+    ProductArgs a{};
+    a.seg[0] = m[0].segment(out.p), a.seg[1] = m[1].segment(out.p + n * 400, nullptr, db.p), a.seg[2] = m[2].segment(out.p + n * 500);
+    a.tokens = count.p, a.acts = image.p, a.scale = bf16 ? nullptr : scale.p, a.residual = dr.p;
+    a.partial = room.partial.p, a.counters = room.counters.p, a.segs = 3, a.k_tiles = k_tiles, a.groups = groups, a.stages = shape.stages;
+    gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms, shape.threads, shape.shared, a);
+    gpu.sync();
+    std::vector<std::vector<double>> in(n);
+    for (uint32_t i = 0; i < n; i++) {
+        std::vector<double> sum(cols);
+        for (uint32_t c = 0; c < cols; c++) sum[c] = static_cast<double>(x[i * cols + c]) + y[i * cols + c];
+        in[i] = normalised(sum, norm, 1e-5);
+    }
+    // All rows of some tokens.
+    const uint32_t step = n > 16 ? 7 : 1;
+    Error e;
+    auto got = out.read();
+    std::vector<double> w;
+    for (int s = 0; s < 3; s++) {
+        const float* o = got.data() + (s == 0 ? 0 : n * (s == 1 ? 400 : 500));
+        for (uint32_t r = 0; r < rows[s]; r++) {
+            row_values(t, m[s].raw, r, cols, w);
+            for (uint32_t i = 0; i < n; i += r % step + 1) {
+                double sum = s == 0 ? residual[i * 400 + r] : s == 1 ? bias[r] : 0;
+                for (uint32_t c = 0; c < cols; c++) sum += w[c] * in[i][c];
+                e.add(o[i * rows[s] + r], sum);
+            }
+        }
+    }
+    report.line(name + "three matrices", e.value(), bf16 ? 5e-3 : 1.5e-3);
+    const std::vector<float> once = got;
+    out.poison();
+    gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms, shape.threads, shape.shared, a);
+    gpu.sync();
+    got = out.read();
+    report.line(name + "again the same", memcmp(got.data(), once.data(), got.size() * 4) == 0 ? 0 : 1, 0);
+    // Gated.
+    const Matrix gate = make_matrix(gpu, t, 400, cols, 70), up_ = make_matrix(gpu, t, 400, cols, 71);
+    const ProductShape gs = product_shape(t, n, true, hopper);
+    a.seg[0] = gate.segment(out.p), a.seg[1] = up_.segment(nullptr), a.segs = 2, a.residual = nullptr, a.stages = gs.stages;
+    out.poison();
+    gpu.launch(gpu.kernel(gs.file, gs.name), gpu.sms, gs.threads, gs.shared, a);
+    gpu.sync();
+    got = out.read();
+    Error f;
+    std::vector<double> v;
+    for (uint32_t r = 0; r < 400; r++) {
+        row_values(t, gate.raw, r, cols, w);
+        row_values(t, up_.raw, r, cols, v);
+        for (uint32_t i = 0; i < n; i += r % step + 1) {
+            double one = 0, two = 0;
+            for (uint32_t c = 0; c < cols; c++) one += w[c] * in[i][c], two += v[c] * in[i][c];
+            f.add(got[i * 400 + r], silu(one) * two);
+        }
+    }
+    report.line(name + "gated", f.value(), bf16 ? 8e-3 : 2.5e-3);
+}

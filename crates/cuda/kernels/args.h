@@ -1,0 +1,442 @@
+// Arguments of kernels, written by the tests of src/args; do not edit by hand.
+#pragma once
+#include <stdint.h>
+
+// Counts of a step, at the start of its inputs on the device.
+struct StepCounts {
+    // Tokens.
+    uint32_t tokens;
+    // Rows that are returned.
+    uint32_t outputs;
+    // One more than the largest sequence number.
+    uint32_t sequences;
+    // Tiles of rows.
+    uint32_t tiles;
+};
+static_assert(sizeof(StepCounts) == 16, "StepCounts");
+
+// Rows of weights as they lie in the file.
+struct RawMatrix {
+    const uint8_t* data;
+    uint64_t row_bytes;
+    // Id of the type in GGUF.
+    uint32_t type;
+    uint32_t cols;
+    // Elements of a block.
+    uint32_t elements;
+    // Bytes of a block.
+    uint32_t bytes;
+};
+static_assert(sizeof(RawMatrix) == 32, "RawMatrix");
+
+// `out = table[ids] * scale`
+struct EmbedArgs {
+    RawMatrix table;
+    const uint32_t* rows;
+    const int32_t* ids;
+    float* out;
+    float scale;
+    uint32_t unused;
+};
+static_assert(sizeof(EmbedArgs) == 64, "EmbedArgs");
+
+// `out = norm(x + other)`, and `sum = x + other` where there is another value.
+struct NormArgs {
+    const uint32_t* rows;
+    const float* x;
+    // Or null.
+    const float* other;
+    float* sum;
+    // Of a group; or null.
+    const float* weight;
+    // Of a group; or null.
+    const float* bias;
+    float* out;
+    uint32_t cols;
+    uint32_t groups;
+    float eps;
+    // Whether the mean is taken off.
+    uint32_t centred;
+};
+static_assert(sizeof(NormArgs) == 72, "NormArgs");
+
+// Cosines and sines of a step's positions, `[rows, pairs, 2]`.
+struct RopeTableArgs {
+    const uint32_t* rows;
+    const int32_t* positions;
+    // Turns of a pair at position 1.
+    const double* turns;
+    float* out;
+    uint32_t pairs;
+    // Factor on cosines and sines.
+    float magnitude;
+};
+static_assert(sizeof(RopeTableArgs) == 40, "RopeTableArgs");
+
+// Rotary position embedding; `out` may be `x`.
+struct RopeArgs {
+    const uint32_t* rows;
+    const float* x;
+    // From `rope_table`.
+    const float* table;
+    float* out;
+    uint32_t heads;
+    uint32_t head_dim;
+    uint32_t pairs;
+    // Whether neighbours rotate together; else elements half of the rotated ones apart.
+    uint32_t adjacent;
+};
+static_assert(sizeof(RopeArgs) == 48, "RopeArgs");
+
+// Keys and values `[rows, kv_heads, dim]` to their slots of a cache.
+struct StoreKvArgs {
+    const uint32_t* rows;
+    const float* k;
+    const float* v;
+    // Slot of each token: 32 times its block, plus its place in it.
+    const uint32_t* slots;
+    uint8_t* cache;
+    uint64_t block_bytes;
+    uint32_t kv_heads;
+    uint32_t k_dim;
+    uint32_t v_dim;
+    uint32_t k_type;
+    uint32_t v_type;
+    uint32_t unused;
+};
+static_assert(sizeof(StoreKvArgs) == 72, "StoreKvArgs");
+
+// Attention of queries `[rows, heads, k_dim]` to `out` `[rows, heads, v_dim]`.
+struct AttentionAnyArgs {
+    const uint32_t* rows;
+    const float* q;
+    const uint8_t* cache;
+    // Of each head; or null.
+    const float* sinks;
+    const int32_t* positions;
+    // Of each token.
+    const uint32_t* sequences;
+    // Cached positions by sequence.
+    const uint32_t* lengths;
+    // Number of the first block held, by sequence.
+    const uint32_t* first_blocks;
+    // Physical blocks `[sequences, max_blocks]`.
+    const uint32_t* blocks;
+    float* out;
+    uint64_t block_bytes;
+    uint32_t max_blocks;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t k_dim;
+    uint32_t v_dim;
+    uint32_t k_type;
+    uint32_t v_type;
+    // Positions that a row looks back, itself included; 0 for all.
+    uint32_t window;
+    uint32_t causal;
+    float scale;
+    // 0 for none.
+    float softcap;
+    uint32_t unused;
+};
+static_assert(sizeof(AttentionAnyArgs) == 136, "AttentionAnyArgs");
+
+// One operation on single elements.
+struct ElementwiseArgs {
+    const uint32_t* rows;
+    const float* x;
+    // Second operand; or null.
+    const float* y;
+    float* out;
+    uint32_t cols;
+    uint32_t op;
+    uint32_t activation;
+    // Factor, or cap.
+    float factor;
+};
+static_assert(sizeof(ElementwiseArgs) == 48, "ElementwiseArgs");
+
+// `out = x[indices]`, elements of four bytes.
+struct GatherArgs {
+    // Of `out`.
+    const uint32_t* rows;
+    const uint32_t* x;
+    const int32_t* indices;
+    uint32_t* out;
+    uint32_t cols;
+    uint32_t unused;
+};
+static_assert(sizeof(GatherArgs) == 40, "GatherArgs");
+
+// Chooses experts by scores `[rows, experts]`.
+struct RouteArgs {
+    const uint32_t* rows;
+    const float* scores;
+    // Of each expert; or null.
+    const float* bias;
+    int32_t* ids;
+    float* weights;
+    uint32_t experts;
+    uint32_t used;
+    uint32_t gating;
+    uint32_t normalize;
+    float scale;
+    uint32_t unused;
+};
+static_assert(sizeof(RouteArgs) == 64, "RouteArgs");
+
+// Weighted sum of `y` `[rows, used, cols]`.
+struct CombineArgs {
+    const uint32_t* rows;
+    const float* y;
+    const float* weights;
+    float* out;
+    uint32_t cols;
+    uint32_t used;
+};
+static_assert(sizeof(CombineArgs) == 40, "CombineArgs");
+
+// `out = x * matrix + bias`
+struct LinearAnyArgs {
+    // From the first row used on.
+    RawMatrix matrix;
+    const uint32_t* rows;
+    const float* x;
+    // Or null.
+    const float* bias;
+    float* out;
+    uint32_t outs;
+    uint32_t unused;
+};
+static_assert(sizeof(LinearAnyArgs) == 72, "LinearAnyArgs");
+
+// Products with the matrices of chosen experts: `out` is `[rows, used, outs]`.
+struct ExpertLinearAnyArgs {
+    // Of all experts.
+    RawMatrix matrix;
+    const uint32_t* rows;
+    const float* x;
+    const int32_t* ids;
+    float* out;
+    uint32_t outs;
+    uint32_t used;
+    // Whether all experts of a row read the same `x`.
+    uint32_t shared_input;
+    uint32_t unused;
+};
+static_assert(sizeof(ExpertLinearAnyArgs) == 80, "ExpertLinearAnyArgs");
+
+// Reads `bytes` bytes.
+struct ReadLimitArgs {
+    const uint8_t* data;
+    uint64_t* out;
+    uint64_t bytes;
+};
+static_assert(sizeof(ReadLimitArgs) == 24, "ReadLimitArgs");
+
+// Multiplies matrices, `rounds` times eight.
+struct ProductLimitArgs {
+    uint64_t* out;
+    uint32_t rounds;
+    uint32_t unused;
+};
+static_assert(sizeof(ProductLimitArgs) == 16, "ProductLimitArgs");
+
+// Rows of a file's matrix to tiles; `rows` is a multiple of 16 but in a matrix's last piece.
+struct RepackArgs {
+    const uint8_t* src;
+    uint8_t* dst;
+    uint32_t rows;
+    uint32_t cols;
+};
+static_assert(sizeof(RepackArgs) == 24, "RepackArgs");
+
+// One matrix of a product.
+struct Segment {
+    const uint8_t* tiles;
+    // `[rows]`; or null.
+    const float* bias;
+    // `[rows]`; of batch products `[tokens, rows]`.
+    float* out;
+    // `[rows]`, the second summand of `out` in split mode.
+    float* tail;
+    uint32_t rows;
+    uint32_t row_tiles;
+};
+static_assert(sizeof(Segment) == 40, "Segment");
+
+// Products of one row.
+struct MatvecArgs {
+    Segment seg[3];
+    // Activations that are ready: `k_tiles * 384` bytes; of float weights f32 `[cols]`.
+    const uint8_t* acts;
+    // Else `[cols]`.
+    const float* x;
+    // `[cols]`, added to `x`; or null.
+    const float* y;
+    // Second summand of `y`; or null.
+    const float* y_tail;
+    // `x + y`, written by block 0; or null.
+    float* x_out;
+    // Weights of the norm, `[cols]`.
+    const float* norm;
+    // `[rows of segment 0]`, added to its result; or null.
+    const float* residual;
+    // Gated products: int8 activations; null for f32 in `seg[0].out`.
+    uint8_t* acts_out;
+    // Products of experts: `[used]`.
+    const int32_t* experts;
+    // From one expert's tiles to the next.
+    uint64_t expert_bytes;
+    float eps;
+    // ActInput.
+    uint32_t input;
+    uint32_t segs;
+    uint32_t cols;
+    uint32_t k_tiles;
+    uint32_t split;
+    uint32_t gate;
+    // Experts of the row.
+    uint32_t used;
+    // Whether all experts read the same activations, else `[used]` rows of them.
+    uint32_t shared_input;
+    uint32_t unused;
+};
+static_assert(sizeof(MatvecArgs) == 240, "MatvecArgs");
+
+// `x + y`, or its norm, as activations of products: int8 of one row, or a 16-bit image of many.
+struct ActsArgs {
+    // Count of rows; or null for one.
+    const uint32_t* rows;
+    // `[rows, cols]`
+    const float* x;
+    // Added; or null.
+    const float* y;
+    // Second summand of `y`; or null.
+    const float* y_tail;
+    // `x + y`; or null.
+    float* x_out;
+    // Weights of the norm, `[cols]`; or null for none.
+    const float* norm;
+    uint8_t* out;
+    // Of images: `[rows]`.
+    float* scale;
+    float eps;
+    uint32_t cols;
+    uint32_t k_tiles;
+    // Of images: groups of 8 rows in the buffer.
+    uint32_t groups;
+};
+static_assert(sizeof(ActsArgs) == 80, "ActsArgs");
+
+// Products of many rows with up to three matrices of one type.
+struct ProductArgs {
+    Segment seg[3];
+    // Count of rows.
+    const uint32_t* tokens;
+    // The image.
+    const uint8_t* acts;
+    // `[tokens]`; null for bf16.
+    const float* scale;
+    // `[tokens, rows of segment 0]`, added to its result; or null.
+    const float* residual;
+    // Parts of sums.
+    float* partial;
+    // Zero before and after.
+    uint32_t* counters;
+    uint32_t segs;
+    uint32_t k_tiles;
+    // Groups of 8 rows in the image.
+    uint32_t groups;
+    // Activation of gated products.
+    uint32_t gate;
+    // Pieces of shared memory in flight.
+    uint32_t stages;
+    uint32_t unused;
+};
+static_assert(sizeof(ProductArgs) == 192, "ProductArgs");
+
+// Attention of rows, each at its own position of its own sequence.
+struct AttendArgs {
+    // `[rows, heads * dim]`
+    const float* q;
+    // Second summand of `q`; or null.
+    const float* q_tail;
+    // `[rows, kv_heads * dim]`, to be stored; null where the cache holds them.
+    const float* k;
+    const float* k_tail;
+    const float* v;
+    const float* v_tail;
+    // Weights of the norm of query heads, `[dim]`; or null.
+    const float* q_norm;
+    const float* k_norm;
+    // From `rope_table`; or null.
+    const float* rope;
+    // `[heads]`; or null.
+    const float* sinks;
+    uint8_t* cache;
+    // `[rows, heads * dim]`
+    float* out;
+    // Parts of results, `[rows, groups, splits, 8, dim + 2]`.
+    float* partial;
+    // `[rows, groups]`, zero before and after.
+    uint32_t* counters;
+    // Count of rows.
+    const uint32_t* tokens;
+    const int32_t* positions;
+    const uint32_t* sequences;
+    // Number of the first block held, by sequence.
+    const uint32_t* first;
+    // `[sequences, max_blocks]`
+    const uint32_t* blocks;
+    uint64_t block_bytes;
+    // Of values in a block.
+    uint64_t v_offset;
+    float scale;
+    // 0 for none.
+    float softcap;
+    float eps;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t max_blocks;
+    // Positions that a row looks back, itself included; 0 for all.
+    uint32_t window;
+    // Rotated pairs of a head.
+    uint32_t pairs;
+    // Whether neighbours rotate together; else elements half of the rotated ones apart.
+    uint32_t adjacent;
+    uint32_t unused;
+};
+static_assert(sizeof(AttendArgs) == 208, "AttendArgs");
+
+// Causal attention of tiles of rows.
+struct FlashArgs {
+    // `[rows, heads * dim]`
+    const float* q;
+    // `[heads]`; or null.
+    const float* sinks;
+    const uint8_t* cache;
+    // `[rows, heads * dim]`
+    float* out;
+    // First row and rows of each tile.
+    const uint32_t* tiles;
+    const uint32_t* tile_count;
+    const int32_t* positions;
+    const uint32_t* sequences;
+    // Number of the first block held, by sequence.
+    const uint32_t* first;
+    // `[sequences, max_blocks]`
+    const uint32_t* blocks;
+    uint64_t block_bytes;
+    // Of values in a block.
+    uint64_t v_offset;
+    float scale;
+    // 0 for none.
+    float softcap;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t max_blocks;
+    // Positions that a row looks back, itself included; 0 for all.
+    uint32_t window;
+};
+static_assert(sizeof(FlashArgs) == 120, "FlashArgs");

@@ -1,0 +1,164 @@
+// Products of 2 to 64 rows of activations with tiles, by mma on every architecture: bound by reading the weights.
+//
+// One producer warp keeps pieces of shared memory filled: the tiles of one k tile of a block of row tiles, and the
+// activations of those columns. Eight warps turn tiles to f16 in registers, each its own row tiles. More tokens than 64
+// are done in blocks of 64.
+#pragma once
+#include "acts.cuh"
+#include "products.cuh"
+
+constexpr int BATCH_WARPS = 8;
+constexpr int BATCH_THREADS = 32 * (BATCH_WARPS + 1);
+
+template <class T> struct BatchShape {
+    static constexpr int WARPS = T::FLOATS ? 4 : BATCH_WARPS;  // that have row tiles
+    static constexpr int TILES = 2;                            // row tiles of a warp
+    static constexpr int BLOCK_TILES = WARPS * TILES;
+};
+// NT: groups of 8 tokens.
+template <class T, int NT>
+constexpr int BATCH_PIECE_BYTES = BatchShape<T>::BLOCK_TILES * TILE_BYTES<T> + NT * 4 * GROUP_BYTES;
+
+template <class T, int NT, bool GATED> struct Batch {
+    using Shape = BatchShape<T>;
+    static constexpr int WARPS = Shape::WARPS;
+    using Common = Tiled<T, NT, GATED, WARPS>;
+    static constexpr int TB = TILE_BYTES<T>, MT = Shape::TILES;
+    static constexpr int WEIGHTS = Shape::BLOCK_TILES * TB, PIECE = BATCH_PIECE_BYTES<T, NT>;
+
+    const Common c;
+    const ProductArgs& a;
+    uint8_t* pieces;
+    uint32_t full, empty;  // barriers
+
+    INLINE Batch(const ProductArgs& args, uint8_t* shared, uint64_t* bars)
+        : c(args), a(args), pieces(shared), full(shared_address(bars)), empty(shared_address(bars + args.stages)) {}
+    INLINE uint8_t* piece(uint32_t stage) const { return pieces + stage * PIECE; }
+
+    // ---- the producer
+    INLINE void copy(uint32_t dst, const uint8_t* src, uint32_t bytes, uint32_t bar) const {
+#if __CUDA_ARCH__ >= 900
+        bulk_copy(dst, src, bytes, bar);
+#else
+        for (uint32_t i = 0; i < bytes; i += 16) copy16(dst + i, src + i);
+#endif
+    }
+    INLINE void fetch_weights(uint32_t unit, uint32_t stage, int lane) const {
+        const uint32_t block = unit / a.k_tiles, k = unit % a.k_tiles;
+        const RowBlock at = find_row_block(a, block / c.token_blocks, Common::ROW_TILES);
+        const uint32_t bar = full + 8 * stage;
+        const uint8_t* mine = lane < Shape::BLOCK_TILES ? c.tile(at, lane, k) : nullptr;
+        const uint32_t count = __popc(__ballot_sync(WARP, mine != nullptr));
+        if (lane == 0) expect_bytes(bar, count * TB + NT * 4 * GROUP_BYTES);
+        __syncwarp();
+        if (mine) copy(shared_address(piece(stage)) + lane * TB, mine, TB, bar);
+    }
+    INLINE void fetch_acts(uint32_t unit, uint32_t stage, int lane) const {
+        const uint32_t tokens = unit / a.k_tiles % c.token_blocks, k = unit % a.k_tiles;
+        if (lane < 4) {
+            const uint8_t* src = a.acts + (static_cast<size_t>(4 * k + lane) * a.groups + tokens * NT) * GROUP_BYTES;
+            const uint32_t dst = shared_address(piece(stage)) + WEIGHTS + lane * NT * GROUP_BYTES;
+            copy(dst, src, NT * GROUP_BYTES, full + 8 * stage);
+        }
+#if __CUDA_ARCH__ < 900
+        copies_arrive(full + 8 * stage);
+#endif
+    }
+    INLINE void produce(uint32_t begin, uint32_t end, int lane) const {
+        const uint32_t ahead = min(a.stages, end - begin);
+        for (uint32_t i = 0; i < ahead; i++) fetch_weights(begin + i, i, lane);
+        wait_for_last();
+        for (uint32_t i = 0; i < ahead; i++) fetch_acts(begin + i, i, lane);
+        uint32_t stage = 0, parity = 0;
+        for (uint32_t unit = begin + ahead; unit < end; unit++) {
+            barrier_wait(empty + 8 * stage, parity);
+            fetch_weights(unit, stage, lane);
+            fetch_acts(unit, stage, lane);
+            if (++stage == a.stages) stage = 0, parity ^= 1;
+        }
+        let_next_start();
+    }
+
+    // ---- the consumers
+    INLINE void multiply(const uint8_t* p, int warp, int lane, float (&sum)[MT][NT][4]) const {
+        const uint8_t* tiles = p + warp * MT * TB;
+        // Row and 16-byte chunk that this lane names to ldmatrix.
+        const uint32_t acts = shared_address(p + WEIGHTS) + lane % 8 * 128;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            Half<T> w[MT];
+#pragma unroll
+            for (int m = 0; m < MT; m++) w[m].load(tiles + m * TB, lane, half);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                uint32_t o[MT][2][4];
+#pragma unroll
+                for (int m = 0; m < MT; m++) {
+                    w[m].word(0, i, o[m][0]);
+                    w[m].word(1, i, o[m][1]);
+                }
+                const uint32_t chunk = (4 * (i % 2) + lane / 8) ^ lane % 8;
+#pragma unroll
+                for (int n = 0; n < NT; n++) {
+                    uint32_t b[4];
+                    load_matrices(acts + ((2 * half + i / 2) * NT + n) * GROUP_BYTES + chunk * 16, b);
+#pragma unroll
+                    for (int m = 0; m < MT; m++) {
+                        mma<T::BF16>(sum[m][n], o[m][0][0], o[m][1][0], o[m][0][1], o[m][1][1], b[0], b[1]);
+                        mma<T::BF16>(sum[m][n], o[m][0][2], o[m][1][2], o[m][0][3], o[m][1][3], b[2], b[3]);
+                    }
+                }
+            }
+        }
+    }
+    INLINE void consume(uint32_t begin, uint32_t end, int warp, int lane) const {
+        wait_for_last();
+        float sum[MT][NT][4] = {};
+        uint32_t stage = 0, parity = 0;
+        for (uint32_t unit = begin; unit < end; unit++) {
+            barrier_wait(full + 8 * stage, parity);
+            multiply(piece(stage), warp, lane, sum);
+            __syncwarp();
+            if (lane == 0) barrier_arrive(empty + 8 * stage);
+            if (++stage == a.stages) stage = 0, parity ^= 1;
+            const uint32_t k = unit % a.k_tiles;
+            if (k + 1 != a.k_tiles && unit + 1 != end) continue;
+            c.finish(unit, warp, sum);
+        }
+    }
+    INLINE void run() const {
+        const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+        if (threadIdx.x == 0) {
+            for (uint32_t i = 0; i < a.stages; i++) {
+#if __CUDA_ARCH__ >= 900
+                barrier_init(full + 8 * i, 1);
+#else
+                barrier_init(full + 8 * i, 32);
+#endif
+                barrier_init(empty + 8 * i, WARPS);
+            }
+            barrier_init_done();
+        }
+        __syncthreads();
+        const uint32_t begin = c.cut.begin(blockIdx.x), end = c.cut.begin(blockIdx.x + 1);
+        if (warp == WARPS) produce(begin, end, lane);
+        else if (warp < WARPS) consume(begin, end, warp, lane);
+    }
+};
+
+#define BATCH(NAME, T, NT, GATED)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(32 * (BatchShape<T>::WARPS + 1), 1)                               \
+        NAME(const __grid_constant__ ProductArgs a) {                                                              \
+        DYNAMIC_SHARED(uint8_t, shared);                                                                           \
+        Batch<T, NT, GATED>(a, shared, reinterpret_cast<uint64_t*>(shared + a.stages * BATCH_PIECE_BYTES<T, NT>)) \
+            .run();                                                                                                \
+    }
+#define BATCH_SIZES(NAME, T)               \
+    BATCH(batch_##NAME##_8, T, 1, false)   \
+    BATCH(batch_##NAME##_16, T, 2, false)  \
+    BATCH(batch_##NAME##_32, T, 4, false)  \
+    BATCH(batch_##NAME##_64, T, 8, false)  \
+    BATCH(batch_glu_##NAME##_8, T, 1, true)  \
+    BATCH(batch_glu_##NAME##_16, T, 2, true) \
+    BATCH(batch_glu_##NAME##_32, T, 4, true) \
+    BATCH(batch_glu_##NAME##_64, T, 8, true)

@@ -1,0 +1,16 @@
+// Rows of a table: a thread for each piece of eight elements.
+#include "weights.cuh"
+
+KERNEL(64, embed, EmbedArgs) {
+    wait_for_last();
+    let_next_start();
+    const uint32_t row = blockIdx.x;
+    if (row >= *a.rows) return;
+    const uint64_t id = a.ids[row];
+    float* out = a.out + uint64_t(row) * a.table.cols;
+    const uint32_t piece = blockIdx.y * blockDim.x + threadIdx.x;
+    if (8 * piece >= a.table.cols) return;
+    float values[8];
+    const uint32_t n = decode_piece(a.table, id, piece, values);
+    for (uint32_t j = 0; j < n; j++) out[8 * piece + j] = values[j] * a.scale;
+}

@@ -1,0 +1,126 @@
+// Instructions that CUDA C++ has no name for.
+#pragma once
+#include "common.cuh"
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define INLINE __device__ __forceinline__
+
+constexpr uint32_t WARP = 0xffffffffu;
+
+INLINE uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+// ---- barriers in shared memory that count arrivals and bytes
+
+INLINE void barrier_init(uint32_t bar, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(arrivals));
+}
+// Makes the inits visible to the copy engine.
+INLINE void barrier_init_done() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+INLINE void barrier_arrive(uint32_t bar) {
+    asm volatile("{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }" ::"r"(bar) : "memory");
+}
+INLINE void barrier_wait(uint32_t bar, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .pred p;\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra again; }" ::"r"(bar), "r"(parity) : "memory");
+#else
+    uint32_t done;
+    do {
+        asm volatile(
+            "{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+            : "=r"(done) : "r"(bar), "r"(parity) : "memory");
+    } while (!done);
+#endif
+}
+
+// ---- copies from global to shared memory that run beside the program
+
+// A warp copies `bytes` (a multiple of 16) and lets the barrier know. `expect_bytes` must announce them first on sm_90;
+// before sm_90 all 32 lanes arrive at the barrier, once for all copies of a stage, with `copies_arrive`.
+INLINE void expect_bytes(uint32_t bar, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+#endif
+}
+INLINE void bulk_copy(uint32_t dst, const void* src, uint32_t bytes, uint32_t bar) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(dst), "l"(src),
+        "r"(bytes), "r"(bar) : "memory");
+#endif
+}
+INLINE void copy16(uint32_t dst, const void* src) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(dst), "l"(src) : "memory");
+}
+// 16 bytes, zeros where `keep` is false.
+INLINE void copy16_or_zero(uint32_t dst, const void* src, bool keep) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(keep ? 16 : 0) : "memory");
+}
+INLINE void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> INLINE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+INLINE void copies_arrive(uint32_t bar) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+}
+
+// ---- tensor cores
+
+INLINE void load_matrices(uint32_t address, uint32_t (&r)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+INLINE void load_matrices_transposed(uint32_t address, uint32_t (&r)[4]) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
+}
+
+// c[16 x 8] += a[16 x 16] b[16 x 8], f32 sums.
+template <bool BF16>
+INLINE void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+    if constexpr (BF16) {
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    } else {
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    }
+}
+
+// Counts this arrival; what the thread (and, after a barrier, its block) wrote before is seen by who arrives later.
+INLINE uint32_t arrive_at(uint32_t* counter) {
+    uint32_t before;
+    asm volatile("fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    return before + 1;
+}
+INLINE void see_others() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// ---- pairs of 16-bit numbers in a word
+
+INLINE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2*>(&v); }
+INLINE uint32_t as_word(__half2 v) { return *reinterpret_cast<uint32_t*>(&v); }
+template <bool BF16> INLINE uint32_t pack_pair(float low, float high) {
+    uint32_t r;
+    if constexpr (BF16) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+INLINE float low_f16(uint32_t pair) { return __low2float(as_half2(pair)); }
+INLINE float high_f16(uint32_t pair) { return __high2float(as_half2(pair)); }
+INLINE float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
+INLINE float high_bf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+// Byte `i` of a word, without and with sign.
+INLINE float byte_value(uint32_t v, int i) { return static_cast<float>(v >> (8 * i) & 0xff); }
+INLINE float signed_byte_value(uint32_t v, int i) {
+    return static_cast<float>(static_cast<int>(v << (24 - 8 * i)) >> 24);
+}

@@ -1,0 +1,16 @@
+// Weights as they lie in the file, decoded piece by piece.
+#pragma once
+#include "common.cuh"
+
+#define BLOCK_FN __device__ inline
+#define BLOCK_SRC const uint8_t*
+#define BLOCK_OUT float*
+#define BLOCK_TABLE static __device__ const
+#include "blocks.h"
+
+// The values of a piece of eight elements of a row, and how many there are.
+__device__ inline uint32_t decode_piece(const RawMatrix& m, uint64_t row, uint32_t piece, float* out) {
+    const uint32_t n = m.cols - 8 * piece < 8 ? m.cols - 8 * piece : 8;
+    decode_eight(m.type, m.elements, m.bytes, m.data + row * m.row_bytes, piece, n, out);
+    return n;
+}

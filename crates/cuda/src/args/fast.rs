@@ -1,0 +1,197 @@
+//! Arguments of the fast products and of fast attention.
+
+use super::{Mut, Ptr, args};
+
+args! {
+    /// Rows of a file's matrix to tiles; `rows` is a multiple of 16 but in a matrix's last piece.
+    RepackArgs {
+        src: Ptr<u8>,
+        dst: Mut<u8>,
+        rows: u32,
+        cols: u32,
+    }
+
+    /// One matrix of a product.
+    Segment {
+        tiles: Ptr<u8>,
+        /// `[rows]`; or null.
+        bias: Ptr<f32>,
+        /// `[rows]`; of batch products `[tokens, rows]`.
+        out: Mut<f32>,
+        /// `[rows]`, the second summand of `out` in split mode.
+        tail: Mut<f32>,
+        rows: u32,
+        row_tiles: u32,
+    }
+
+    /// Products of one row.
+    MatvecArgs {
+        seg: [Segment; 3],
+        /// Activations that are ready: `k_tiles * 384` bytes; of float weights f32 `[cols]`.
+        acts: Ptr<u8>,
+        /// Else `[cols]`.
+        x: Ptr<f32>,
+        /// `[cols]`, added to `x`; or null.
+        y: Ptr<f32>,
+        /// Second summand of `y`; or null.
+        y_tail: Ptr<f32>,
+        /// `x + y`, written by block 0; or null.
+        x_out: Mut<f32>,
+        /// Weights of the norm, `[cols]`.
+        norm: Ptr<f32>,
+        /// `[rows of segment 0]`, added to its result; or null.
+        residual: Ptr<f32>,
+        /// Gated products: int8 activations; null for f32 in `seg[0].out`.
+        acts_out: Mut<u8>,
+        /// Products of experts: `[used]`.
+        experts: Ptr<i32>,
+        /// From one expert's tiles to the next.
+        expert_bytes: u64,
+        eps: f32,
+        /// ActInput.
+        input: u32,
+        segs: u32,
+        cols: u32,
+        k_tiles: u32,
+        split: u32,
+        gate: u32,
+        /// Experts of the row.
+        used: u32,
+        /// Whether all experts read the same activations, else `[used]` rows of them.
+        shared_input: u32,
+        unused: u32,
+    }
+
+    /// `x + y`, or its norm, as activations of products: int8 of one row, or a 16-bit image of many.
+    ActsArgs {
+        /// Count of rows; or null for one.
+        rows: Ptr<u32>,
+        /// `[rows, cols]`
+        x: Ptr<f32>,
+        /// Added; or null.
+        y: Ptr<f32>,
+        /// Second summand of `y`; or null.
+        y_tail: Ptr<f32>,
+        /// `x + y`; or null.
+        x_out: Mut<f32>,
+        /// Weights of the norm, `[cols]`; or null for none.
+        norm: Ptr<f32>,
+        out: Mut<u8>,
+        /// Of images: `[rows]`.
+        scale: Mut<f32>,
+        eps: f32,
+        cols: u32,
+        k_tiles: u32,
+        /// Of images: groups of 8 rows in the buffer.
+        groups: u32,
+    }
+
+    /// Products of many rows with up to three matrices of one type.
+    ProductArgs {
+        seg: [Segment; 3],
+        /// Count of rows.
+        tokens: Ptr<u32>,
+        /// The image.
+        acts: Ptr<u8>,
+        /// `[tokens]`; null for bf16.
+        scale: Ptr<f32>,
+        /// `[tokens, rows of segment 0]`, added to its result; or null.
+        residual: Ptr<f32>,
+        /// Parts of sums.
+        partial: Mut<f32>,
+        /// Zero before and after.
+        counters: Mut<u32>,
+        segs: u32,
+        k_tiles: u32,
+        /// Groups of 8 rows in the image.
+        groups: u32,
+        /// Activation of gated products.
+        gate: u32,
+        /// Pieces of shared memory in flight.
+        stages: u32,
+        unused: u32,
+    }
+
+    /// Attention of rows, each at its own position of its own sequence.
+    AttendArgs {
+        /// `[rows, heads * dim]`
+        q: Ptr<f32>,
+        /// Second summand of `q`; or null.
+        q_tail: Ptr<f32>,
+        /// `[rows, kv_heads * dim]`, to be stored; null where the cache holds them.
+        k: Ptr<f32>,
+        k_tail: Ptr<f32>,
+        v: Ptr<f32>,
+        v_tail: Ptr<f32>,
+        /// Weights of the norm of query heads, `[dim]`; or null.
+        q_norm: Ptr<f32>,
+        k_norm: Ptr<f32>,
+        /// From `rope_table`; or null.
+        rope: Ptr<f32>,
+        /// `[heads]`; or null.
+        sinks: Ptr<f32>,
+        cache: Mut<u8>,
+        /// `[rows, heads * dim]`
+        out: Mut<f32>,
+        /// Parts of results, `[rows, groups, splits, 8, dim + 2]`.
+        partial: Mut<f32>,
+        /// `[rows, groups]`, zero before and after.
+        counters: Mut<u32>,
+        /// Count of rows.
+        tokens: Ptr<u32>,
+        positions: Ptr<i32>,
+        sequences: Ptr<u32>,
+        /// Number of the first block held, by sequence.
+        first: Ptr<u32>,
+        /// `[sequences, max_blocks]`
+        blocks: Ptr<u32>,
+        block_bytes: u64,
+        /// Of values in a block.
+        v_offset: u64,
+        scale: f32,
+        /// 0 for none.
+        softcap: f32,
+        eps: f32,
+        heads: u32,
+        kv_heads: u32,
+        max_blocks: u32,
+        /// Positions that a row looks back, itself included; 0 for all.
+        window: u32,
+        /// Rotated pairs of a head.
+        pairs: u32,
+        /// Whether neighbours rotate together; else elements half of the rotated ones apart.
+        adjacent: u32,
+        unused: u32,
+    }
+
+    /// Causal attention of tiles of rows.
+    FlashArgs {
+        /// `[rows, heads * dim]`
+        q: Ptr<f32>,
+        /// `[heads]`; or null.
+        sinks: Ptr<f32>,
+        cache: Ptr<u8>,
+        /// `[rows, heads * dim]`
+        out: Mut<f32>,
+        /// First row and rows of each tile.
+        tiles: Ptr<u32>,
+        tile_count: Ptr<u32>,
+        positions: Ptr<i32>,
+        sequences: Ptr<u32>,
+        /// Number of the first block held, by sequence.
+        first: Ptr<u32>,
+        /// `[sequences, max_blocks]`
+        blocks: Ptr<u32>,
+        block_bytes: u64,
+        /// Of values in a block.
+        v_offset: u64,
+        scale: f32,
+        /// 0 for none.
+        softcap: f32,
+        heads: u32,
+        kv_heads: u32,
+        max_blocks: u32,
+        /// Positions that a row looks back, itself included; 0 for all.
+        window: u32,
+    }
+}

@@ -1,0 +1,229 @@
+//! Arguments of the kernels for single operations.
+
+use super::{Mut, Ptr, args};
+
+args! {
+    /// Counts of a step, at the start of its inputs on the device.
+    StepCounts {
+        /// Tokens.
+        tokens: u32,
+        /// Rows that are returned.
+        outputs: u32,
+        /// One more than the largest sequence number.
+        sequences: u32,
+        /// Tiles of rows.
+        tiles: u32,
+    }
+
+    /// Rows of weights as they lie in the file.
+    RawMatrix {
+        data: Ptr<u8>,
+        row_bytes: u64,
+        /// Id of the type in GGUF.
+        r#type: u32,
+        cols: u32,
+        /// Elements of a block.
+        elements: u32,
+        /// Bytes of a block.
+        bytes: u32,
+    }
+
+    /// `out = table[ids] * scale`
+    EmbedArgs {
+        table: RawMatrix,
+        rows: Ptr<u32>,
+        ids: Ptr<i32>,
+        out: Mut<f32>,
+        scale: f32,
+        unused: u32,
+    }
+
+    /// `out = norm(x + other)`, and `sum = x + other` where there is another value.
+    NormArgs {
+        rows: Ptr<u32>,
+        x: Ptr<f32>,
+        /// Or null.
+        other: Ptr<f32>,
+        sum: Mut<f32>,
+        /// Of a group; or null.
+        weight: Ptr<f32>,
+        /// Of a group; or null.
+        bias: Ptr<f32>,
+        out: Mut<f32>,
+        cols: u32,
+        groups: u32,
+        eps: f32,
+        /// Whether the mean is taken off.
+        centred: u32,
+    }
+
+    /// Cosines and sines of a step's positions, `[rows, pairs, 2]`.
+    RopeTableArgs {
+        rows: Ptr<u32>,
+        positions: Ptr<i32>,
+        /// Turns of a pair at position 1.
+        turns: Ptr<f64>,
+        out: Mut<f32>,
+        pairs: u32,
+        /// Factor on cosines and sines.
+        magnitude: f32,
+    }
+
+    /// Rotary position embedding; `out` may be `x`.
+    RopeArgs {
+        rows: Ptr<u32>,
+        x: Ptr<f32>,
+        /// From `rope_table`.
+        table: Ptr<f32>,
+        out: Mut<f32>,
+        heads: u32,
+        head_dim: u32,
+        pairs: u32,
+        /// Whether neighbours rotate together; else elements half of the rotated ones apart.
+        adjacent: u32,
+    }
+
+    /// Keys and values `[rows, kv_heads, dim]` to their slots of a cache.
+    StoreKvArgs {
+        rows: Ptr<u32>,
+        k: Ptr<f32>,
+        v: Ptr<f32>,
+        /// Slot of each token: 32 times its block, plus its place in it.
+        slots: Ptr<u32>,
+        cache: Mut<u8>,
+        block_bytes: u64,
+        kv_heads: u32,
+        k_dim: u32,
+        v_dim: u32,
+        k_type: u32,
+        v_type: u32,
+        unused: u32,
+    }
+
+    /// Attention of queries `[rows, heads, k_dim]` to `out` `[rows, heads, v_dim]`.
+    AttentionAnyArgs {
+        rows: Ptr<u32>,
+        q: Ptr<f32>,
+        cache: Ptr<u8>,
+        /// Of each head; or null.
+        sinks: Ptr<f32>,
+        positions: Ptr<i32>,
+        /// Of each token.
+        sequences: Ptr<u32>,
+        /// Cached positions by sequence.
+        lengths: Ptr<u32>,
+        /// Number of the first block held, by sequence.
+        first_blocks: Ptr<u32>,
+        /// Physical blocks `[sequences, max_blocks]`.
+        blocks: Ptr<u32>,
+        out: Mut<f32>,
+        block_bytes: u64,
+        max_blocks: u32,
+        heads: u32,
+        kv_heads: u32,
+        k_dim: u32,
+        v_dim: u32,
+        k_type: u32,
+        v_type: u32,
+        /// Positions that a row looks back, itself included; 0 for all.
+        window: u32,
+        causal: u32,
+        scale: f32,
+        /// 0 for none.
+        softcap: f32,
+        unused: u32,
+    }
+
+    /// One operation on single elements.
+    ElementwiseArgs {
+        rows: Ptr<u32>,
+        x: Ptr<f32>,
+        /// Second operand; or null.
+        y: Ptr<f32>,
+        out: Mut<f32>,
+        cols: u32,
+        op: u32,
+        activation: u32,
+        /// Factor, or cap.
+        factor: f32,
+    }
+
+    /// `out = x[indices]`, elements of four bytes.
+    GatherArgs {
+        /// Of `out`.
+        rows: Ptr<u32>,
+        x: Ptr<u32>,
+        indices: Ptr<i32>,
+        out: Mut<u32>,
+        cols: u32,
+        unused: u32,
+    }
+
+    /// Chooses experts by scores `[rows, experts]`.
+    RouteArgs {
+        rows: Ptr<u32>,
+        scores: Ptr<f32>,
+        /// Of each expert; or null.
+        bias: Ptr<f32>,
+        ids: Mut<i32>,
+        weights: Mut<f32>,
+        experts: u32,
+        used: u32,
+        gating: u32,
+        normalize: u32,
+        scale: f32,
+        unused: u32,
+    }
+
+    /// Weighted sum of `y` `[rows, used, cols]`.
+    CombineArgs {
+        rows: Ptr<u32>,
+        y: Ptr<f32>,
+        weights: Ptr<f32>,
+        out: Mut<f32>,
+        cols: u32,
+        used: u32,
+    }
+
+    /// `out = x * matrix + bias`
+    LinearAnyArgs {
+        /// From the first row used on.
+        matrix: RawMatrix,
+        rows: Ptr<u32>,
+        x: Ptr<f32>,
+        /// Or null.
+        bias: Ptr<f32>,
+        out: Mut<f32>,
+        outs: u32,
+        unused: u32,
+    }
+
+    /// Products with the matrices of chosen experts: `out` is `[rows, used, outs]`.
+    ExpertLinearAnyArgs {
+        /// Of all experts.
+        matrix: RawMatrix,
+        rows: Ptr<u32>,
+        x: Ptr<f32>,
+        ids: Ptr<i32>,
+        out: Mut<f32>,
+        outs: u32,
+        used: u32,
+        /// Whether all experts of a row read the same `x`.
+        shared_input: u32,
+        unused: u32,
+    }
+
+    /// Reads `bytes` bytes.
+    ReadLimitArgs {
+        data: Ptr<u8>,
+        out: Mut<u64>,
+        bytes: u64,
+    }
+
+    /// Multiplies matrices, `rounds` times eight.
+    ProductLimitArgs {
+        out: Mut<u64>,
+        rounds: u32,
+        unused: u32,
+    }
+}

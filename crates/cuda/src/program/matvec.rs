@@ -1,0 +1,185 @@
+//! Launches of the products of one row.
+
+use wootz_graph::op::{Linear, Op};
+use wootz_graph::{NodeId, RunError, Step};
+use wootz_quant::WeightType;
+
+use super::{Resolver, Value};
+use crate::args::{MatvecArgs, Mut, Ptr, Segment};
+use crate::fuse::Products;
+use crate::machine::{Kernel, Launch};
+use crate::tiles::{self, typed};
+
+/// Matrices of one launch at most.
+pub(super) const SEGMENTS: usize = 3;
+/// Threads of a block.
+const THREADS: u32 = 512;
+/// Bytes of shared memory next to the activations: sums on their way, of so many row tiles (an even number) as there
+/// is room for, and what is left over.
+const SUM_BYTES: usize = 4096;
+const MOST_SUMS: usize = 18;
+const OTHER_BYTES: usize = 640;
+
+/// How a kernel gets its activations, in the order of its source.
+enum Input {
+    Ready = 0,
+    Quantize = 1,
+    RmsNorm = 2,
+}
+
+/// A matrix of a step, and its value.
+#[derive(Clone, Copy)]
+pub(super) struct Matrix {
+    pub(super) node: NodeId,
+    pub(super) linear: Linear,
+    pub(super) ty: WeightType,
+}
+
+impl Resolver<'_> {
+    /// The matrices of a step's products, those of one kernel together.
+    pub(super) fn matrices(&self, products: &Products) -> Result<Vec<Matrix>, RunError> {
+        let matrix = |id: &NodeId| match &self.plan.graph.node(*id).op {
+            Op::Linear(linear) => {
+                let ty = self.weights.table().info(linear.weight).ty;
+                Ok(Matrix { node: *id, linear: *linear, ty })
+            }
+            op => Err(RunError::Plan(format!("{} is no product", op.name()))),
+        };
+        products.linears.iter().map(matrix).collect()
+    }
+
+    /// A matrix as kernels take it; `out` and its second summand are of the caller.
+    pub(super) fn segment(
+        &self,
+        matrix: &Matrix,
+        out: Mut<f32>,
+        tail: Option<u64>,
+    ) -> Result<Segment, RunError> {
+        let Linear { weight, first, rows, bias } = matrix.linear;
+        let (_, tiles) = self.weights.tiles(weight, first)?;
+        Ok(Segment {
+            tiles,
+            bias: self.weights.vector(bias, first)?,
+            out,
+            tail: tail.map_or(Mut::NULL, Mut::new),
+            rows,
+            row_tiles: rows.div_ceil(tiles::ROWS),
+        })
+    }
+
+    /// The launches of products of one row.
+    pub(super) fn matvec(&self, step: &Step) -> Result<Vec<Launch>, RunError> {
+        let graph = &self.plan.graph;
+        let products = Products::of(graph, &step.nodes);
+        let (x, y) = products.input(graph);
+        let (input, norm, eps) = match products.norm.map(|n| &graph.node(n).op) {
+            Some(Op::Norm(norm)) => (Input::RmsNorm, self.weights.vector(norm.weight, 0)?, norm.eps),
+            _ if self.forms.is_acts(x) => (Input::Ready, Ptr::NULL, 0.0),
+            _ => (Input::Quantize, Ptr::NULL, 0.0),
+        };
+        let value = self.value(x)?;
+        let mut args = MatvecArgs {
+            seg: [Segment::EMPTY; SEGMENTS],
+            acts: value.ptr(),
+            x: value.ptr(),
+            y: y.map(|y| self.value(y)).transpose()?.map_or(Ptr::NULL, |y| y.ptr()),
+            y_tail: y.and_then(|y| self.forms.tail(y, self.tails)).map_or(Ptr::NULL, Ptr::new),
+            x_out: self.kept_sum(step, &products)?,
+            norm,
+            residual: Ptr::NULL,
+            acts_out: Mut::NULL,
+            experts: Ptr::NULL,
+            expert_bytes: 0,
+            eps,
+            input: input as u32,
+            segs: 0,
+            cols: value.cols,
+            k_tiles: value.cols.div_ceil(tiles::COLS),
+            split: 0,
+            gate: 0,
+            used: 0,
+            shared_input: 0,
+            unused: 0,
+        };
+        let matrices = self.matrices(&products)?;
+        if let Some(glu) = products.glu {
+            let Op::Glu(activation) = &graph.node(glu).op else {
+                return Err(RunError::Plan("a gated product without its gate".into()));
+            };
+            let (id, ty) = (graph.node(glu).outs[0], matrices[0].ty);
+            let out = self.value(id)?;
+            for (segment, matrix) in args.seg.iter_mut().zip(&matrices) {
+                *segment = self.segment(matrix, out.out(), None)?;
+            }
+            (args.segs, args.gate) = (2, *activation as u32);
+            if self.forms.is_acts(id) {
+                args.acts_out = out.out();
+            }
+            let kernel = typed!(one "matvec", "matvec_glu_", ty, "")?;
+            return Ok(vec![self.matvec_launch(kernel, ty, args.seg[0].row_tiles, &args)]);
+        }
+        let mut launches = Vec::new();
+        for (kernel, group) in matvec_groups(matrices)? {
+            let mut row_tiles = 0;
+            args.split = 1;
+            args.seg = [Segment::EMPTY; SEGMENTS];
+            for (segment, matrix) in args.seg.iter_mut().zip(&group) {
+                let id = graph.node(matrix.node).outs[0];
+                let tail = self.forms.tail(id, self.tails);
+                *segment = self.segment(matrix, self.value(id)?.out(), tail)?;
+                row_tiles += segment.row_tiles;
+                args.split &= u32::from(tail.is_some());
+            }
+            args.segs = group.len() as u32;
+            launches.push(self.matvec_launch(kernel, group[0].ty, row_tiles, &args));
+            // The sum is kept by the first launch; the others make it again for themselves.
+            args.x_out = Mut::NULL;
+        }
+        Ok(launches)
+    }
+
+    /// Where a step's sum is kept, if something else reads it.
+    pub(super) fn kept_sum(&self, step: &Step, products: &Products) -> Result<Mut<f32>, RunError> {
+        let sum = products.add.map(|n| self.plan.graph.node(n).outs[0]);
+        let kept = sum.filter(|sum| step.outs.contains(sum));
+        Ok(kept.map(|sum| self.value(sum)).transpose()?.map_or(Mut::NULL, |sum: Value| sum.out()))
+    }
+
+    fn matvec_launch(&self, kernel: Kernel, ty: WeightType, row_tiles: u32, args: &MatvecArgs) -> Launch {
+        let acts = if tiles::is_float(ty) { 4 * tiles::COLS as usize } else { tiles::acts_bytes(1) };
+        let others = args.k_tiles as usize * acts + OTHER_BYTES;
+        let room = (self.properties.shared_per_block as usize).saturating_sub(others);
+        let shared = others + SUM_BYTES * (room / SUM_BYTES / 2 * 2).clamp(2, MOST_SUMS);
+        let blocks = self.properties.multiprocessors.min(row_tiles);
+        Launch::new(kernel, [blocks, 1, 1], THREADS, args).shared(shared)
+    }
+}
+
+impl Segment {
+    pub(super) const EMPTY: Segment =
+        Segment { tiles: Ptr::NULL, bias: Ptr::NULL, out: Mut::NULL, tail: Mut::NULL, rows: 0, row_tiles: 0 };
+}
+
+/// The matrices of each launch: some of one type, or one of a second type at the end where a kernel has both.
+fn matvec_groups(matrices: Vec<Matrix>) -> Result<Vec<(Kernel, Vec<Matrix>)>, RunError> {
+    let mut rest = matrices;
+    let mut groups = Vec::new();
+    while let Some(first) = rest.first() {
+        let ty = first.ty;
+        let (mut own, others): (Vec<Matrix>, Vec<Matrix>) = rest.into_iter().partition(|m| m.ty == ty);
+        rest = others;
+        let mixed = match (ty, rest.as_slice()) {
+            (WeightType::Q4_K, [other]) if other.ty == WeightType::Q6_K => Some("matvec_q4_k_q6_k"),
+            (WeightType::Q5_K, [other]) if other.ty == WeightType::Q6_K => Some("matvec_q5_k_q6_k"),
+            _ => None,
+        };
+        if let Some(name) = mixed.filter(|_| own.len() < SEGMENTS) {
+            own.append(&mut rest);
+            groups.push((Kernel::new("matvec", name), own));
+            continue;
+        }
+        let kernel = typed!(one "matvec", "matvec_", ty, "")?;
+        groups.extend(own.chunks(SEGMENTS).map(|chunk| (kernel, chunk.to_vec())));
+    }
+    Ok(groups)
+}

@@ -1,0 +1,32 @@
+//! What tests share.
+
+use std::path::{Path, PathBuf};
+
+/// The folder of this package.
+pub(crate) fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Names and texts of the sources of kernels, sorted by name.
+pub(crate) fn sources() -> Vec<(String, String)> {
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder().join("kernels")).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            (name, std::fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
+/// Compares a text with a file of the package, or writes the file where `WOOTZ_UPDATE_SNAPSHOTS` is set.
+pub(crate) fn compare_with_file(path: &str, text: &str) {
+    let place = folder().join(path);
+    if std::env::var_os("WOOTZ_UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&place, text).unwrap();
+    }
+    let found = std::fs::read_to_string(&place).unwrap_or_default();
+    assert!(found == text, "{path} differs from what the sources give:\n{text}");
+}
