@@ -46,7 +46,6 @@ pub mod sample;
 mod selftest;
 mod session;
 
-pub use backends::devices;
 pub use backends::{BackendDevices, devices};
 pub use constraint::{Constraint, ConstraintError};
 pub use context::{Context, Limits, RowsWanted, SequenceId, StepPart};
