@@ -77,8 +77,11 @@ struct Gpu {
         if (known != kernels.end()) return known->second;
         if (!libraries.count(file)) {
             cudaLibrary_t library;
-            CHECK(cudaLibraryLoadFromFile(&library, (folder + "/" + file + ".cubin").c_str(), nullptr, nullptr, 0,
-                                          nullptr, nullptr, 0));
+            const std::string path = folder + "/" + file + ".cubin";
+            if (cudaLibraryLoadFromFile(&library, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0) != cudaSuccess) {
+                cudaGetLastError();
+                return nullptr;
+            }
             libraries[file] = library;
         }
         cudaKernel_t kernel;

@@ -11,8 +11,9 @@ use crate::fuse::Products;
 use crate::machine::{Kernel, Launch};
 use crate::tiles::{self, typed};
 
-/// Threads of a block that makes a row of the image.
-const PACK_THREADS: u32 = 1024;
+/// Threads of a block that makes a row of the image: many where few rows must fill the device.
+const PACK_THREADS: u32 = 256;
+const PACK_THREADS_OF_FEW: u32 = 1024;
 /// Rows of a group of the image.
 const GROUP: u32 = 8;
 /// Bytes of 64 columns of a group.
@@ -110,7 +111,8 @@ impl Resolver<'_> {
             let bf16 = own[0].ty == WeightType::BF16;
             if packed.replace(bf16) != Some(bf16) {
                 let kernel = Kernel::new("acts", if bf16 { "pack_rows_bf16" } else { "pack_rows_f16" });
-                launches.push(Launch::new(kernel, [value.most, 1, 1], PACK_THREADS, &acts));
+                let threads = if value.most > SMALL { PACK_THREADS } else { PACK_THREADS_OF_FEW };
+                launches.push(Launch::new(kernel, [value.most, 1, 1], threads, &acts));
                 acts.x_out = Mut::NULL;
             }
             launches.push(self.product(&products, own, value, &acts)?);

@@ -14,10 +14,10 @@ use crate::tiles::{self, typed};
 pub(super) const SEGMENTS: usize = 3;
 /// Threads of a block.
 const THREADS: u32 = 512;
-/// Bytes of shared memory next to the activations: sums on their way, of so many row tiles (an even number) as there
-/// is room for, and what is left over.
+/// Bytes of shared memory next to the activations: sums on their way, of an even number of row tiles as far as there is
+/// room, and what is left over. Less of it leaves more of the nearest cache: 18 row tiles were slower by 3 %.
 const SUM_BYTES: usize = 4096;
-const MOST_SUMS: usize = 18;
+const MOST_SUMS: usize = 6;
 const OTHER_BYTES: usize = 640;
 
 /// How a kernel gets its activations, in the order of its source.
