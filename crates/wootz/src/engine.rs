@@ -209,7 +209,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Ends the request before its next step; its last event is [`Event::Done`] with [`StopReason::Cancelled`].
+    /// Ends the request before its next step; its last event is [`Event::Done`], cancelled.
     pub fn cancel(&self) {
         // An engine that has stopped runs nothing that could be cancelled.
         let _ = self.commands.send(Command::Cancel(self.id));
