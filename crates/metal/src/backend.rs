@@ -21,22 +21,26 @@ pub struct MetalOptions {
     pub concurrency: bool,
     /// Command buffers encoded by further threads; `None` for 1 on unified memory and 2 on discrete GPUs.
     pub command_buffers: Option<usize>,
+    /// Whether weights are copied to private memory even where the GPU shares the host's.
+    pub private_weights: bool,
 }
 
 impl Default for MetalOptions {
     fn default() -> MetalOptions {
-        MetalOptions { fusion: true, concurrency: true, command_buffers: None }
+        MetalOptions { fusion: true, concurrency: true, command_buffers: None, private_weights: false }
     }
 }
 
 impl MetalOptions {
-    /// The settings of the environment: `WOOTZ_METAL_NO_FUSION`, `WOOTZ_METAL_NO_CONCURRENCY`, `WOOTZ_METAL_N_CB`.
+    /// The settings of the environment: `WOOTZ_METAL_NO_FUSION`, `WOOTZ_METAL_NO_CONCURRENCY`, `WOOTZ_METAL_N_CB`,
+    /// `WOOTZ_METAL_FORCE_PRIVATE`.
     pub fn from_environment() -> MetalOptions {
         let is_set = |name: &str| std::env::var(name).is_ok_and(|v| v == "1");
         MetalOptions {
             fusion: !is_set("WOOTZ_METAL_NO_FUSION"),
             concurrency: !is_set("WOOTZ_METAL_NO_CONCURRENCY"),
             command_buffers: std::env::var("WOOTZ_METAL_N_CB").ok().and_then(|v| v.parse().ok()),
+            private_weights: is_set("WOOTZ_METAL_FORCE_PRIVATE"),
         }
     }
 }
@@ -150,6 +154,7 @@ impl Device for OpenDevice {
         let options = ExecOptions {
             concurrent: self.options.concurrency && caps.concurrent,
             command_buffers: self.options.command_buffers.unwrap_or(if caps.unified { 1 } else { 2 }),
+            private_weights: self.options.private_weights,
         };
         let (device, backend) = (self.device.clone(), self.backend);
         Ok(Box::new(MetalExecutor::load(device, &self.id, backend, options, request, progress)?))

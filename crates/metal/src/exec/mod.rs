@@ -38,6 +38,8 @@ pub(crate) struct ExecOptions {
     pub(crate) concurrent: bool,
     /// Command buffers encoded by further threads.
     pub(crate) command_buffers: usize,
+    /// Whether weights are copied to private memory in any case.
+    pub(crate) private_weights: bool,
 }
 
 /// A buffer that grows with the steps, and is resident while it is there.
@@ -134,7 +136,14 @@ impl MetalExecutor {
             return Err(RunError::Device { device: name.to_owned(), reason });
         }
         let mut transfer = Transfer::new(device.clone());
-        let weights = Weights::load(device.clone(), name, (weights, source), graph, &mut transfer, progress)?;
+        let weights = Weights::load(
+            device.clone(),
+            name,
+            (weights, source),
+            graph,
+            (&mut transfer, options.private_weights),
+            progress,
+        )?;
         let on = |e: MetalError| e.on(name);
         let mut caches = Vec::new();
         let mut buffers = Vec::new();

@@ -33,13 +33,14 @@ pub(super) struct Weights {
 struct Owner(#[expect(dead_code, reason = "it is held, not read")] Arc<dyn WeightSource>);
 
 impl Weights {
-    /// Brings the weights that a graph uses to the device; `progress` is told the bytes done.
+    /// Brings the weights that a graph uses to the device, to its private memory where it is told so; `progress` hears
+    /// of the bytes done.
     pub(super) fn load(
         device: Arc<dyn MetalDevice>,
         name: &str,
         (table, source): (Arc<WeightTable>, Arc<dyn WeightSource>),
         graph: &Graph,
-        transfer: &mut Transfer,
+        (transfer, private): (&mut Transfer, bool),
         progress: &mut dyn FnMut(u64),
     ) -> Result<Weights, RunError> {
         let mut matrices = BTreeSet::new();
@@ -60,13 +61,14 @@ impl Weights {
             table: &table,
             source: &source,
             transfer,
+            private,
             progress,
             done: 0,
             buffers: Vec::new(),
         };
         // Kernels read up to 16 bytes at once; files whose tensors are aligned to less are copied.
         let fits = |m: &WeightId| source.mapped(*m).is_some_and(|b| (b.as_ptr() as usize).is_multiple_of(16));
-        let wrapped = device.caps().unified && !force_private() && matrices.iter().all(fits);
+        let wrapped = device.caps().unified && !private && matrices.iter().all(fits);
         let matrices = if wrapped { loader.wrap(&matrices)? } else { loader.copy(&matrices)? };
         let vectors = loader.vectors(&vectors)?;
         let buffers = loader.buffers;
@@ -121,11 +123,6 @@ impl Weights {
     }
 }
 
-/// Whether weights go to private memory even where the GPU shares the host's.
-fn force_private() -> bool {
-    std::env::var("WOOTZ_METAL_FORCE_PRIVATE").is_ok_and(|v| v == "1")
-}
-
 fn read(
     table: &WeightTable,
     source: &dyn WeightSource,
@@ -156,6 +153,7 @@ struct Loader<'a> {
     table: &'a WeightTable,
     source: &'a Arc<dyn WeightSource>,
     transfer: &'a mut Transfer,
+    private: bool,
     progress: &'a mut dyn FnMut(u64),
     done: u64,
     buffers: Vec<Buffer>,
@@ -206,7 +204,7 @@ impl Loader<'_> {
     /// Copies matrices to buffers of our own.
     fn copy(&mut self, ids: &BTreeSet<WeightId>) -> Result<HashMap<WeightId, Slice>, RunError> {
         let limit = PIECE.min(self.device.caps().max_buffer);
-        let mode = match self.device.caps().unified && !force_private() {
+        let mode = match self.device.caps().unified && !self.private {
             true => StorageMode::Shared,
             false => self.transfer.gpu_mode(),
         };

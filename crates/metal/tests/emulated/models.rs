@@ -79,6 +79,7 @@ fn other_cache_types() {
 #[test]
 #[ignore = "takes minutes; see docs/metal.md"]
 fn without_fusion_or_concurrency() {
-    let plain = MetalOptions { fusion: false, concurrency: false, command_buffers: Some(3) };
+    let plain =
+        MetalOptions { fusion: false, concurrency: false, command_buffers: Some(3), private_weights: true };
     run(|| Setup { options: plain, ..Setup::new(Profile::unified()) }, QUANTISED, KvType::F16);
 }
