@@ -28,6 +28,6 @@ mod server;
 mod text;
 mod toolcall;
 
-pub use models::{Loader, ModelSpec, Preset};
+pub use models::{LoadError, Loader, ModelSpec, Preset};
 pub use presets::{ModelEntry, Presets, PresetsError};
 pub use server::{Level, Log, Server, ServerError, ServerOptions};

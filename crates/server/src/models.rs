@@ -11,8 +11,12 @@ use wootz::{Context, Engine, EngineOptions, Model};
 use crate::constrain::Grammars;
 use crate::error::{ApiError, Kind};
 
-/// Loads a model, on a thread where that may take its time.
-pub type Loader = Arc<dyn Fn() -> Result<Context, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
+/// Why a model could not be loaded.
+pub type LoadError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Loads a model, on a thread where that may take its time. Where it fails with the library's own error that memory is
+/// short, it is called again once another model has left memory.
+pub type Loader = Arc<dyn Fn() -> Result<Context, LoadError> + Send + Sync>;
 
 /// A model that a server offers.
 #[derive(Clone)]
@@ -161,45 +165,41 @@ impl Models {
             return Ok(model);
         }
         let name = slot.spec.name.clone();
-        self.make_room(&name)?;
-        let (spec, options) = (slot.spec.clone(), self.engine);
-        let load = move || {
-            let context = (spec.load)().map_err(|e| e.to_string())?;
-            let engine = Engine::start(context, options).map_err(|e| e.to_string())?;
-            Ok(Loaded { name: spec.name, engine, preset: spec.preset, grammars: OnceLock::new() })
-        };
-        let result: Result<Loaded, String> =
-            tokio::task::spawn_blocking(load).await.unwrap_or_else(|e| Err(e.to_string()));
-        match result {
-            Ok(model) => {
-                let model = Arc::new(model);
-                *slot.state() = State::Loaded { model: model.clone(), used: Instant::now() };
-                Ok(model)
-            }
-            Err(e) => {
-                *slot.state() = State::Failed(e.clone());
+        self.make_room(&name).await?;
+        loop {
+            let (spec, options) = (slot.spec.clone(), self.engine);
+            let load = move || -> Result<Loaded, LoadError> {
+                let context = (spec.load)()?;
+                let engine = Engine::start(context, options)?;
+                Ok(Loaded { name: spec.name, engine, preset: spec.preset, grammars: OnceLock::new() })
+            };
+            let result = tokio::task::spawn_blocking(load).await.unwrap_or_else(|e| Err(e.into()));
+            let e = match result {
+                Ok(model) => {
+                    let model = Arc::new(model);
+                    *slot.state() = State::Loaded { model: model.clone(), used: Instant::now() };
+                    return Ok(model);
+                }
+                Err(e) => e,
+            };
+            // Where memory is short, models that nobody uses make room.
+            let idle = if lacks_memory(&*e) { self.oldest_idle().1.cloned() } else { None };
+            let Some(idle) = idle else {
+                *slot.state() = State::Failed(e.to_string());
                 let message = format!("the model {name:?} cannot be loaded: {e}");
-                Err(ApiError::new(Kind::Unavailable, message))
-            }
+                return Err(ApiError::new(Kind::Unavailable, message));
+            };
+            give_up(&idle).await;
         }
     }
 
-    /// Gives up the models that were not used for longest, until one more fits.
-    fn make_room(&self, name: &str) -> Result<(), ApiError> {
+    /// Gives up the models that were not used for longest, until one more may be in memory.
+    async fn make_room(&self, name: &str) -> Result<(), ApiError> {
         loop {
-            let mut loaded = 0;
-            let mut oldest: Option<(Instant, &Arc<Slot>)> = None;
-            for slot in &self.slots {
-                if let State::Loaded { model, used } = &*slot.state() {
-                    loaded += 1;
-                    if Arc::strong_count(model) == 1 && oldest.is_none_or(|(time, _)| *used < time) {
-                        oldest = Some((*used, slot));
-                    }
-                }
-            }
-            match oldest {
+            let (loaded, oldest) = self.oldest_idle();
+            match oldest.cloned() {
                 _ if loaded < self.limit => return Ok(()),
-                Some((_, slot)) => drop_elsewhere(slot),
+                Some(slot) => give_up(&slot).await,
                 None => {
                     let message =
                         format!("{loaded} models are in use, as many as may be loaded; {name:?} must wait");
@@ -207,6 +207,21 @@ impl Models {
                 }
             }
         }
+    }
+
+    /// How many models are in memory, and which of them, that nobody uses, was used longest ago.
+    fn oldest_idle(&self) -> (usize, Option<&Arc<Slot>>) {
+        let mut loaded = 0;
+        let mut oldest: Option<(Instant, &Arc<Slot>)> = None;
+        for slot in &self.slots {
+            if let State::Loaded { model, used } = &*slot.state() {
+                loaded += 1;
+                if Arc::strong_count(model) == 1 && oldest.is_none_or(|(time, _)| *used < time) {
+                    oldest = Some((*used, slot));
+                }
+            }
+        }
+        (loaded, oldest.map(|(_, slot)| slot))
     }
 
     fn find(&self, name: Option<&str>) -> Result<usize, ApiError> {
@@ -260,7 +275,7 @@ impl Models {
         if busy {
             return Err(ApiError::new(Kind::Busy, format!("the model {name:?} is in use")));
         }
-        drop_elsewhere(slot);
+        tokio::spawn(give_up(slot));
         Ok(())
     }
 
@@ -272,16 +287,32 @@ impl Models {
                 State::Loaded { model, used } if Arc::strong_count(model) == 1 && used.elapsed() >= after
             );
             if idle {
-                drop_elsewhere(slot);
+                tokio::spawn(give_up(slot));
             }
         }
     }
 }
 
-/// Takes a model out of its slot; its engine ends on a thread where that may take its time.
-fn drop_elsewhere(slot: &Arc<Slot>) {
+/// Takes a model out of its slot at once; done when its engine has ended and its memory is free.
+fn give_up(slot: &Slot) -> impl Future<Output = ()> + Send + use<> {
     let state = std::mem::replace(&mut *slot.state(), State::Absent);
-    tokio::task::spawn_blocking(move || drop(state));
+    let ending = tokio::task::spawn_blocking(move || drop(state));
+    async move {
+        // An engine that panicked as it ended is gone all the same.
+        let _ = ending.await;
+    }
+}
+
+/// Whether a model could not be loaded for want of memory.
+fn lacks_memory(e: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(e);
+    while let Some(at) = cause {
+        if let Some(wootz::Error::ContextMemory { .. }) = at.downcast_ref() {
+            return true;
+        }
+        cause = at.source();
+    }
+    false
 }
 
 fn list(slot: &Slot) -> Listing {

@@ -93,3 +93,21 @@ fn a_model_that_cannot_be_loaded_is_told() {
     assert_eq!((status, &reply["error"]["type"]), (503, &json!("unavailable_error")));
     assert_eq!(ask(&place, "one").0, 200);
 }
+
+#[test]
+fn idle_models_make_room_where_memory_is_short() {
+    let (one, _) = tiny_spec("one", 1);
+    let (two, loads) = tiny_spec("two", 1);
+    let (load, tries) = (two.load.clone(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
+    let count = tries.clone();
+    let scarce = move || match count.fetch_add(1, Ordering::SeqCst) {
+        0 => Err(wootz::Error::ContextMemory { context: 9, needed: 2, available: 1 }.into()),
+        _ => load(),
+    };
+    let two = ModelSpec { load: Arc::new(scarce), ..two };
+    let place = Place::serving(vec![one, two], ServerOptions::default());
+    await_status(&place, "one", "loaded");
+    assert_eq!(ask(&place, "two").0, 200);
+    assert_eq!((tries.load(Ordering::SeqCst), loads.load(Ordering::SeqCst)), (2, 1));
+    assert_eq!(status(&place, "one"), "unloaded");
+}
