@@ -15,7 +15,7 @@ use crate::select::{self, Heads};
 const SIMDGROUPS: u32 = 4;
 /// Threads of a threadgroup and largest head; as in attention_tiles.metal.
 const TILE_THREADS: u32 = 128;
-const MAX_TILE_DIM: u32 = 128;
+const MAX_TILE_DIM: u32 = 256;
 
 impl StepBuilder<'_, '_> {
     /// Head norms, rotary embedding and the write to the cache, as many of them as the step has.
