@@ -23,10 +23,10 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
     if let Some(chunks) = args.chunks {
         tokens.truncate(chunks.saturating_mul(args.chunk));
     }
-    check_length(&tokens, args.chunk)?;
     let vocab = model.arch().hparams().vocab;
     let header = || header(vocab, args.chunk, &tokens);
     let mut saved = args.compare.as_deref().map(|p| Saved::open(p, vocab, header())).transpose()?;
+    check_length(&tokens, args.chunk)?;
     let mut save = args.save.as_deref().map(|p| Save::create(p, header())).transpose()?;
     let mut device = args.device.clone();
     device.ctx = Some(device.ctx.unwrap_or(args.chunk).max(args.chunk));
