@@ -269,7 +269,7 @@ pub trait MetalDevice: Send + Sync {
 ///
 /// # Errors
 /// As [`CommandBuffer::dispatch`].
-pub(crate) fn check_dispatch(caps: &Caps, d: &Dispatch<'_>) -> Result<(), MetalError> {
+pub fn check_dispatch(caps: &Caps, d: &Dispatch<'_>) -> Result<(), MetalError> {
     let bad = |reason: String| Err(MetalError::Dispatch { kernel: d.pipeline.label().to_owned(), reason });
     if d.grid.contains(&0) || d.threads == 0 {
         return bad(format!("an empty grid {:?} of {} threads", d.grid, d.threads));
