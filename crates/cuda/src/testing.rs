@@ -23,10 +23,5 @@ pub(crate) fn sources() -> Vec<(String, String)> {
 
 /// Compares a text with a file of the package, or writes the file where `WOOTZ_UPDATE_SNAPSHOTS` is set.
 pub(crate) fn compare_with_file(path: &str, text: &str) {
-    let place = folder().join(path);
-    if std::env::var_os("WOOTZ_UPDATE_SNAPSHOTS").is_some() {
-        std::fs::write(&place, text).unwrap();
-    }
-    let found = std::fs::read_to_string(&place).unwrap_or_default();
-    assert!(found == text, "{path} differs from what the sources give:\n{text}");
+    wootz_testkit::snapshot(&folder().join(path), text).unwrap();
 }

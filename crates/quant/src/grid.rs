@@ -1,6 +1,44 @@
 //! Codebooks: packed tables in the source, tables of bytes in the program.
 
 use crate::bits::masks;
+use crate::grids;
+
+/// The codebook of an IQ type, for kernels that carry it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Codebook {
+    /// The type's name; IQ1_M has that of IQ1_S.
+    pub name: &'static str,
+    /// Elements of an entry.
+    pub width: usize,
+    /// The values that elements have, ascending; of IQ1_S times 8.
+    pub values: Vec<i8>,
+    /// Entries: the indices of their values, `16 / width` bits each, the first lowest.
+    pub entries: Vec<u16>,
+}
+
+impl Codebook {
+    fn new<const W: usize>(name: &'static str, table: &[[i8; W]]) -> Codebook {
+        let mut values = table.as_flattened().to_vec();
+        values.sort_unstable();
+        values.dedup();
+        let index = |v: &i8| values.partition_point(|known| known < v) as u16;
+        let pack = |entry: &[i8; W]| entry.iter().rev().fold(0, |bits, v| bits << (16 / W) | index(v));
+        let entries = table.iter().map(pack).collect();
+        Codebook { name, width: W, values, entries }
+    }
+
+    /// Those of all IQ types that have one.
+    pub fn all() -> [Codebook; 6] {
+        [
+            Codebook::new("IQ2_XXS", &grids::IQ2_XXS),
+            Codebook::new("IQ2_XS", &grids::IQ2_XS),
+            Codebook::new("IQ2_S", &grids::IQ2_S),
+            Codebook::new("IQ3_XXS", &grids::IQ3_XXS),
+            Codebook::new("IQ3_S", &grids::IQ3_S),
+            Codebook::new("IQ1_S", &grids::IQ1_S),
+        ]
+    }
+}
 
 /// Expands packed entries (each the indices of `W` values, lowest bits first) at compile time.
 pub(crate) const fn unpack<const N: usize, const W: usize>(values: &[i8], packed: &[u16; N]) -> [[i8; W]; N] {

@@ -29,4 +29,5 @@ pub mod types;
 
 pub use block::{Layout, Levels, MAX_ELEMENTS, MAX_GROUPS, Unpacked};
 pub use error::QuantError;
+pub use grid::Codebook;
 pub use types::WeightType;

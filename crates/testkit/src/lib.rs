@@ -9,8 +9,10 @@ mod memory;
 pub mod models;
 mod rng;
 mod run;
+mod snapshot;
 pub mod tiny;
 
 pub use memory::MemoryWeights;
 pub use rng::Rng;
 pub use run::{check, nmse, run_on, run_reference};
+pub use snapshot::snapshot;

@@ -7,7 +7,7 @@ use std::path::Path;
 use wootz::{Model, ModelOptions};
 use wootz_arch::ARCHITECTURES;
 use wootz_quant::WeightType;
-use wootz_testkit::tiny;
+use wootz_testkit::{snapshot, tiny};
 
 #[test]
 fn plans_are_those_of_the_snapshots() {
@@ -21,13 +21,7 @@ fn plans_are_those_of_the_snapshots() {
             let plan = wootz::plan(&model, backend, tokens, 256).unwrap().to_string();
             let prefix = if backend == "cpu" { String::new() } else { format!("{backend}-") };
             let path = folder.join(format!("{prefix}{}-{name}.txt", arch.name()));
-            if std::env::var_os("WOOTZ_UPDATE_SNAPSHOTS").is_some() {
-                std::fs::create_dir_all(&folder).unwrap();
-                std::fs::write(&path, &plan).unwrap();
-            }
-            if std::fs::read_to_string(&path).ok().as_deref() != Some(&plan) {
-                changed.push(format!("{}:\n{plan}", path.display()));
-            }
+            changed.extend(snapshot(&path, &plan).err());
         }
     }
     assert!(changed.is_empty(), "plans differ from their snapshots:\n{}", changed.join("\n"));
