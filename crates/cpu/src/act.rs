@@ -7,7 +7,7 @@
 //!   for a scale that is rounded to f16 (`d16`, `s16`), and the start values of the integer sums for code offsets 8,
 //!   16 and 128, `[t]` each, and for offset 32 `[2][t]`, one for each 16 elements.
 //!
-//! Weights with blocks of 32 are multiplied with `d16`, K types with `d`: see docs/decisions/0003.
+//! Weights with blocks of 32 are multiplied with `d16`, K types with `d`: see docs/decisions/0003 and 0007.
 //!
 //! Instruction sets with [`Simd::MAGNITUDES`] get `abs[8][t]` and `flip[8][t]` more, the absolute values of `q` and
 //! 127 or 128 for its signs, and as start value for offset 128 the sum of the negative activations' absolute values.

@@ -277,6 +277,45 @@ unsafe fn start32<const T: usize, const PART: usize>(a: *const u8, t: usize) -> 
     unsafe { a.add(field::STARTS32 * T + (PART % 2 * T + t) * 4) }
 }
 
+/// A type with a scale for each 16 elements, read in runs of four such parts.
+trait Parts {
+    /// Part `PART` of a run; its scale is byte `PART` of `scales`.
+    ///
+    /// # Safety
+    /// The processor has `S`; `run` and `codes` are those of a run, `a` is the part's block of activations.
+    unsafe fn part<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
+        run: *const u8,
+        codes: *const u8,
+        a: *const u8,
+        scales: S::I,
+        block: &mut [S::I; T],
+    );
+}
+
+/// Adds run `g` of a block to `totals`, which the scale of the block is still to multiply.
+#[inline(always)]
+unsafe fn add_run<P: Parts, S: Simd, const T: usize, const EXPANDED: bool>(
+    run: *const u8,
+    codes: *const u8,
+    a: *const u8,
+    g: usize,
+    scales: S::I,
+    totals: &mut [S::F; T],
+) {
+    // SAFETY: the caller passes a run, its codes and the activations of the run's block.
+    unsafe {
+        let (even, odd) = run_blocks::<S, T>(a, g);
+        let mut block = [S::i_zero(); T];
+        P::part::<S, T, EXPANDED, 0>(run, codes, even, scales, &mut block);
+        P::part::<S, T, EXPANDED, 1>(run, codes, even, scales, &mut block);
+        add_block::<S, T>(totals, &block, even);
+        let mut block = [S::i_zero(); T];
+        P::part::<S, T, EXPANDED, 2>(run, codes, odd, scales, &mut block);
+        P::part::<S, T, EXPANDED, 3>(run, codes, odd, scales, &mut block);
+        add_block::<S, T>(totals, &block, odd);
+    }
+}
+
 /// Q6_K: with offset 32 a sum of 16 codes ends within 16 * 32 * 127 / 2 = 32512 in each half of a pair.
 pub(super) struct Q6K;
 
@@ -299,8 +338,9 @@ impl Q6K {
             S::i_or(low, S::i_and(high, S::i_splat(0x3030_3030)))
         }
     }
+}
 
-    /// Part `PART` of a run; its scale is byte `PART` of `scales`.
+impl Parts for Q6K {
     #[inline(always)]
     unsafe fn part<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
         run: *const u8,
@@ -345,15 +385,7 @@ impl Format for Q6K {
                 for g in 0..4 {
                     let (run, codes) = (w.add(HALF + 832 * g), codes.wrapping_add(64 * g * LANES));
                     let scales = S::i_load(run);
-                    let (even, odd) = run_blocks::<S, T>(a, g);
-                    let mut block = [S::i_zero(); T];
-                    Self::part::<S, T, EXPANDED, 0>(run, codes, even, scales, &mut block);
-                    Self::part::<S, T, EXPANDED, 1>(run, codes, even, scales, &mut block);
-                    add_block::<S, T>(&mut totals, &block, even);
-                    let mut block = [S::i_zero(); T];
-                    Self::part::<S, T, EXPANDED, 2>(run, codes, odd, scales, &mut block);
-                    Self::part::<S, T, EXPANDED, 3>(run, codes, odd, scales, &mut block);
-                    add_block::<S, T>(&mut totals, &block, odd);
+                    add_run::<Self, S, T, EXPANDED>(run, codes, a, g, scales, &mut totals);
                 }
                 finish::<S, T>(S::f_load_f16(w), &totals, acc);
             }
@@ -498,7 +530,29 @@ impl Q3K {
         }
     }
 
-    /// Part `PART` of a run; its scale is byte `PART` of `scales`.
+    /// Scales of run `g`, one in each byte: low nibbles in the first eight bytes, high pairs in the last four.
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(w: *const u8, g: usize) -> S::I {
+        // SAFETY: the caller passes a block.
+        unsafe {
+            let (mut low, high) = (S::i_load(w.add(HALF + 64 * (g % 2))), S::i_load(w.add(HALF + 128)));
+            if g >= 2 {
+                low = S::i_shr::<4>(low);
+            }
+            let high = match g {
+                0 => S::i_shl::<4>(high),
+                1 => S::i_shl::<2>(high),
+                2 => high,
+                _ => S::i_shr::<2>(high),
+            };
+            let low = S::i_and(low, S::i_splat(0x0f0f_0f0f));
+            let scales = S::i_or(low, S::i_and(high, S::i_splat(0x3030_3030)));
+            S::i_add_bytes(scales, S::i_splat(i32::from_le_bytes([224; 4])))
+        }
+    }
+}
+
+impl Parts for Q3K {
     #[inline(always)]
     unsafe fn part<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
         run: *const u8,
@@ -523,27 +577,6 @@ impl Q3K {
             add_scaled::<S, T>(block, &sums, S::scale_i8(byte::<S, PART>(scales)));
         }
     }
-
-    /// Scales of run `g`, one in each byte: low nibbles in the first eight bytes, high pairs in the last four.
-    #[inline(always)]
-    unsafe fn scales<S: Simd>(w: *const u8, g: usize) -> S::I {
-        // SAFETY: the caller passes a block.
-        unsafe {
-            let (mut low, high) = (S::i_load(w.add(HALF + 64 * (g % 2))), S::i_load(w.add(HALF + 128)));
-            if g >= 2 {
-                low = S::i_shr::<4>(low);
-            }
-            let high = match g {
-                0 => S::i_shl::<4>(high),
-                1 => S::i_shl::<2>(high),
-                2 => high,
-                _ => S::i_shr::<2>(high),
-            };
-            let low = S::i_and(low, S::i_splat(0x0f0f_0f0f));
-            let scales = S::i_or(low, S::i_and(high, S::i_splat(0x3030_3030)));
-            S::i_add_bytes(scales, S::i_splat(i32::from_le_bytes([224; 4])))
-        }
-    }
 }
 
 impl Format for Q3K {
@@ -566,15 +599,7 @@ impl Format for Q3K {
                 for g in 0..4 {
                     let (run, codes) = (w.add(HALF + 192 + 384 * g), codes.wrapping_add(64 * g * LANES));
                     let scales = Self::scales::<S>(w, g);
-                    let (even, odd) = run_blocks::<S, T>(a, g);
-                    let mut block = [S::i_zero(); T];
-                    Self::part::<S, T, EXPANDED, 0>(run, codes, even, scales, &mut block);
-                    Self::part::<S, T, EXPANDED, 1>(run, codes, even, scales, &mut block);
-                    add_block::<S, T>(&mut totals, &block, even);
-                    let mut block = [S::i_zero(); T];
-                    Self::part::<S, T, EXPANDED, 2>(run, codes, odd, scales, &mut block);
-                    Self::part::<S, T, EXPANDED, 3>(run, codes, odd, scales, &mut block);
-                    add_block::<S, T>(&mut totals, &block, odd);
+                    add_run::<Self, S, T, EXPANDED>(run, codes, a, g, scales, &mut totals);
                 }
                 finish::<S, T>(S::f_load_f16(w), &totals, acc);
             }
