@@ -100,7 +100,7 @@ impl Worker {
     /// Starts waiting requests while there is room.
     fn admit(&mut self) {
         let limit = self.options.running.clamp(1, self.context.limits().batch);
-        while self.running.len() < limit {
+        while self.running.len() < limit && !self.queue.is_empty() {
             let mut users = HashMap::new();
             for job in &self.running {
                 *users.entry(job.user).or_default() += 1;
