@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use wootz_graph::op::Op;
 use wootz_graph::{
-    CacheLayout, Executor, LoadRequest, MemoryUse, Outputs, Plan, ProgramId, Rows, RunError, StepInputs,
-    StepOutput, StepTime, Ticket,
+    CacheLayout, Executor, LoadRequest, MemoryUse, Plan, ProgramId, Rows, RunError, StepInputs, StepOutput,
+    StepTime, Ticket,
 };
 
 use crate::machine::{DeviceBuffer, HostBuffer, Launch, Machine, OwnedMark, Recorded};
@@ -344,10 +344,7 @@ impl Executor for CudaExecutor {
         if let Some(token) = inputs.tokens.iter().find(|t| **t < 0 || **t as u64 >= program.vocabulary) {
             return Err(RunError::Input(format!("token {token} is not in the vocabulary")));
         }
-        let outputs = match program.plan.graph.key.outputs {
-            Outputs::All => inputs.tokens.len(),
-            _ => inputs.outputs.len(),
-        };
+        let outputs = inputs.output_rows(&program.plan.graph.key);
         let slot = &mut self.slots[self.submitted as usize % SLOTS];
         slot.done.wait()?;
         slot.ticket = None;

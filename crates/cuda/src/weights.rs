@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use wootz_graph::op::Op;
-use wootz_graph::{Graph, RunError, WeightId, WeightInfo, WeightSource, WeightTable};
+use wootz_graph::{ByteSize, Graph, RunError, WeightId, WeightSource, WeightTable};
 
 use crate::args::{Mut, Ptr, RawMatrix, RepackArgs};
 use crate::machine::{DeviceBuffer, HostBuffer, Launch, Machine, OwnedMark};
@@ -88,7 +88,7 @@ impl Weights {
         if needed > available {
             return Err(RunError::OutOfMemory {
                 device: self.machine.id().to_owned(),
-                what: format!("weights of {} bytes with caches of {caches} bytes", needed - caches),
+                what: format!("weights of {} with caches of {}", ByteSize(needed - caches), ByteSize(caches)),
                 needed,
                 available: Some(available),
             });
@@ -221,10 +221,7 @@ impl Weights {
 
     /// The elements of a vector, on the host.
     pub(crate) fn elements(&self, weight: WeightId) -> Result<Vec<f32>, RunError> {
-        let info = self.table.info(weight);
-        let mut bytes = vec![0; info.bytes() as usize];
-        read(&*self.source, weight, info, 0, &mut bytes)?;
-        decode(info, &bytes)
+        self.table.elements(&*self.source, weight)
     }
 }
 
@@ -283,11 +280,10 @@ impl<'a> Uploader<'a> {
         }
         match piece.kind {
             Kind::Vector => {
-                let mut raw = vec![0; piece.bytes];
-                read(&**source, piece.weight, info, 0, &mut raw)?;
-                buffer[..bytes].copy_from_slice(bytemuck::cast_slice(&decode(info, &raw)?));
+                let elements = table.elements(&**source, piece.weight)?;
+                buffer[..bytes].copy_from_slice(bytemuck::cast_slice(&elements));
             }
-            _ => read(&**source, piece.weight, info, piece.from, &mut buffer[..bytes])?,
+            _ => table.read(&**source, piece.weight, piece.from, &mut buffer[..bytes])?,
         }
         let to = match piece.kind {
             Kind::Tiles { .. } => {
@@ -316,25 +312,4 @@ impl<'a> Uploader<'a> {
     fn finish(self) -> Result<(), RunError> {
         self.weights.machine.finish()
     }
-}
-
-fn read(
-    source: &dyn WeightSource,
-    weight: WeightId,
-    info: &WeightInfo,
-    offset: u64,
-    bytes: &mut [u8],
-) -> Result<(), RunError> {
-    source
-        .read(weight, offset, bytes)
-        .map_err(|source| RunError::ReadWeight { name: info.name.clone(), source })
-}
-
-fn decode(info: &WeightInfo, bytes: &[u8]) -> Result<Vec<f32>, RunError> {
-    let mut out = vec![0.0; (info.rows * info.cols) as usize];
-    info.ty.decode(bytes, &mut out).map_err(|e| RunError::ReadWeight {
-        name: info.name.clone(),
-        source: std::io::Error::new(std::io::ErrorKind::InvalidData, e),
-    })?;
-    Ok(out)
 }

@@ -1,5 +1,5 @@
 use crate::error::RunError;
-use crate::key::GraphKey;
+use crate::key::{GraphKey, Outputs};
 
 /// A sequence's blocks in one cache group.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,14 @@ pub struct StepInputs<'a> {
 }
 
 impl StepInputs<'_> {
+    /// Rows that a step of a plan with this key returns.
+    pub fn output_rows(&self, key: &GraphKey) -> usize {
+        match key.outputs {
+            Outputs::All => self.tokens.len(),
+            Outputs::None | Outputs::Some(_) => self.outputs.len(),
+        }
+    }
+
     /// Checks lengths against each other and against a plan's key.
     ///
     /// # Errors

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use wootz_quant::WeightType;
 
-use crate::error::GraphError;
+use crate::error::{GraphError, RunError};
 
 /// One weight of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,6 +32,19 @@ impl WeightInfo {
     /// Bytes of the whole weight.
     pub fn bytes(&self) -> u64 {
         self.rows * self.row_bytes() as u64
+    }
+
+    /// Decodes whole blocks of the weight to f32.
+    ///
+    /// # Errors
+    /// `out` has another length than the blocks have elements.
+    pub fn decode(&self, bytes: &[u8], out: &mut [f32]) -> Result<(), RunError> {
+        let decoded = self.ty.decode(bytes, out);
+        decoded.map_err(|e| self.unreadable(std::io::Error::new(std::io::ErrorKind::InvalidData, e)))
+    }
+
+    fn unreadable(&self, source: std::io::Error) -> RunError {
+        RunError::ReadWeight { name: self.name.clone(), source }
     }
 }
 
@@ -153,6 +166,33 @@ impl WeightTable {
     /// All weights with their ids.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (WeightId, &WeightInfo)> {
         self.infos.iter().enumerate().map(|(i, info)| (WeightId(i as u32), info))
+    }
+
+    /// Fills `buf` with the bytes of a weight from `offset` on.
+    ///
+    /// # Errors
+    /// The source cannot be read; the error names the tensor.
+    pub fn read(
+        &self,
+        source: &dyn WeightSource,
+        id: WeightId,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<(), RunError> {
+        source.read(id, offset, buf).map_err(|e| self.info(id).unreadable(e))
+    }
+
+    /// All elements of a weight.
+    ///
+    /// # Errors
+    /// The source cannot be read; the error names the tensor.
+    pub fn elements(&self, source: &dyn WeightSource, id: WeightId) -> Result<Vec<f32>, RunError> {
+        let info = self.info(id);
+        let mut bytes = vec![0; info.bytes() as usize];
+        self.read(source, id, 0, &mut bytes)?;
+        let mut out = vec![0.0; (info.rows * info.cols) as usize];
+        info.decode(&bytes, &mut out)?;
+        Ok(out)
     }
 
     /// Bytes of all weights together.

@@ -126,10 +126,7 @@ impl CpuExecutor {
         let key = &program.plan.graph.key;
         inputs.check(key)?;
         let tokens = inputs.tokens.len();
-        let outputs = match key.outputs {
-            wootz_graph::Outputs::All => tokens,
-            _ => inputs.outputs.len(),
-        };
+        let outputs = inputs.output_rows(key);
         let counts = Counts { tokens, outputs };
         let uses_rope = program.kernels.iter().any(|k| matches!(k, Kernel::Rope { .. }));
         for slot in self.ropes.iter_mut().filter(|_| uses_rope) {

@@ -104,12 +104,7 @@ impl Weights {
         if let Some(vector) = self.vectors.get(&weight) {
             return Ok(Some(vector.clone()));
         }
-        let info = self.table.info(weight).clone();
-        let mut out = vec![0.0; (info.rows * info.cols) as usize];
-        let mut bytes = vec![0; info.bytes() as usize];
-        read(&*self.source, weight, &info, 0, &mut bytes)?;
-        decode(&info, &bytes, &mut out)?;
-        let vector: Arc<[f32]> = out.into();
+        let vector: Arc<[f32]> = self.table.elements(&*self.source, weight)?.into();
         self.vectors.insert(weight, vector.clone());
         Ok(Some(vector))
     }
@@ -144,9 +139,9 @@ impl Weights {
         let whole = Part { weight, first: 0, rows: info.rows };
         match self.products.get(&whole) {
             Some(matrix) => matrix.unpack_row(row as usize, scratch).map_err(|e| out_of_memory(info, &e))?,
-            None => read(&*self.source, weight, info, row * scratch.len() as u64, scratch)?,
+            None => self.table.read(&*self.source, weight, row * scratch.len() as u64, scratch)?,
         }
-        decode(info, scratch, out)
+        info.decode(scratch, out)
     }
 
     /// Reads and packs a part, unless it is there; returns its bytes.
@@ -169,7 +164,9 @@ impl Weights {
                     let mut piece = piece.lock().unwrap_or_else(|e| e.into_inner());
                     bytes.resize(piece.source_bytes(), 0);
                     let offset = (part.first + piece.rows().start as u64) * row_bytes as u64;
-                    let packed = read(&*self.source, part.weight, info, offset, &mut bytes)
+                    let packed = self
+                        .table
+                        .read(&*self.source, part.weight, offset, &mut bytes)
                         .and_then(|()| piece.pack(&bytes).map_err(|e| out_of_memory(info, &e)));
                     if let Err(e) = packed {
                         failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
@@ -190,25 +187,6 @@ impl Weights {
         self.products.insert(part, Arc::new(matrix));
         Ok(bytes)
     }
-}
-
-fn read(
-    source: &dyn WeightSource,
-    weight: WeightId,
-    info: &WeightInfo,
-    offset: u64,
-    bytes: &mut [u8],
-) -> Result<(), RunError> {
-    source
-        .read(weight, offset, bytes)
-        .map_err(|source| RunError::ReadWeight { name: info.name.clone(), source })
-}
-
-fn decode(info: &WeightInfo, bytes: &[u8], out: &mut [f32]) -> Result<(), RunError> {
-    info.ty.decode(bytes, out).map_err(|e| RunError::ReadWeight {
-        name: info.name.clone(),
-        source: std::io::Error::new(std::io::ErrorKind::InvalidData, e),
-    })
 }
 
 /// An error of this crate, as that of loading a weight.

@@ -222,11 +222,10 @@ impl Interpreter {
     /// A row of a weight as f32.
     fn row(&self, id: WeightId, row: u64) -> Result<Vec<f32>, RunError> {
         let info = self.weights.info(id);
-        let failed = |source| RunError::ReadWeight { name: info.name.clone(), source };
         let mut bytes = vec![0; info.row_bytes()];
-        self.source.read(id, row * bytes.len() as u64, &mut bytes).map_err(failed)?;
+        self.weights.read(&*self.source, id, row * bytes.len() as u64, &mut bytes)?;
         let mut out = vec![0.0; info.cols as usize];
-        decode(info.ty, &bytes, &mut out).map_err(failed)?;
+        info.decode(&bytes, &mut out)?;
         Ok(out)
     }
 
@@ -253,11 +252,6 @@ impl Interpreter {
         }
         Ok(())
     }
-}
-
-/// Decodes whole blocks.
-fn decode(ty: WeightType, bytes: &[u8], out: &mut [f32]) -> std::io::Result<()> {
-    ty.decode(bytes, out).map_err(|e| std::io::Error::new(std::io::ErrorKind::InvalidData, e))
 }
 
 /// What a cache of type `ty` gives back for `from`.

@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use wootz_graph::op::Rope;
 use wootz_graph::{
-    CacheLayout, Executor, LoadRequest, MemoryUse, Outputs, Plan, ProgramId, RunError, StepInputs,
-    StepOutput, StepTime, Ticket,
+    CacheLayout, Executor, LoadRequest, MemoryUse, Plan, ProgramId, RunError, StepInputs, StepOutput,
+    StepTime, Ticket,
 };
 
 use crate::device::{Buffer, Completion, MetalDevice, Residency, Slice, StorageMode};
@@ -242,10 +242,7 @@ impl MetalExecutor {
         inputs.check(key)?;
         let (data, tiles) = program.layout.pack(inputs, program.vocab)?;
         let tokens = inputs.tokens.len() as u32;
-        let outputs = match key.outputs {
-            Outputs::All => tokens,
-            _ => inputs.outputs.len() as u32,
-        };
+        let outputs = inputs.output_rows(key) as u32;
         let counts = Counts { tokens, outputs, tiles };
         let at = (self.submitted as usize) % self.slots.len();
         // The slot's last step must be over before its buffers are written again; whoever waits for it hears of

@@ -100,7 +100,7 @@ impl Weights {
 
     /// The elements of a vector on the host.
     pub(super) fn elements(&self, id: WeightId) -> Result<Vec<f32>, RunError> {
-        decode(&self.table, &*self.source, id)
+        self.table.elements(&*self.source, id)
     }
 
     /// A new buffer of f32 values for kernels to read.
@@ -121,30 +121,6 @@ impl Weights {
     fn missing(&self, id: WeightId) -> RunError {
         RunError::Plan(format!("tensor {} was not loaded", self.table.info(id).name))
     }
-}
-
-fn read(
-    table: &WeightTable,
-    source: &dyn WeightSource,
-    id: WeightId,
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<(), RunError> {
-    source
-        .read(id, offset, buf)
-        .map_err(|source| RunError::ReadWeight { name: table.info(id).name.clone(), source })
-}
-
-fn decode(table: &WeightTable, source: &dyn WeightSource, id: WeightId) -> Result<Vec<f32>, RunError> {
-    let info = table.info(id);
-    let mut bytes = vec![0; info.bytes() as usize];
-    read(table, source, id, 0, &mut bytes)?;
-    let mut elements = vec![0.0; (info.rows * info.cols) as usize];
-    info.ty.decode(&bytes, &mut elements).map_err(|e| RunError::ReadWeight {
-        name: info.name.clone(),
-        source: std::io::Error::new(std::io::ErrorKind::InvalidData, e),
-    })?;
-    Ok(elements)
 }
 
 struct Loader<'a> {
@@ -241,7 +217,7 @@ impl Loader<'_> {
         while at < to.bytes {
             let n = CHUNK.min(to.bytes - at);
             bytes.resize(n as usize, 0);
-            read(self.table, &**self.source, id, at, &mut bytes)?;
+            self.table.read(&**self.source, id, at, &mut bytes)?;
             self.transfer.write(&to.part(at, n), &bytes).map_err(|e| e.on(self.name))?;
             at += n;
             self.advance(n);
@@ -267,7 +243,7 @@ impl Loader<'_> {
         let mut slices = HashMap::new();
         for (id, offset, bytes) in places {
             let slice = Slice { buffer: buffer.clone(), offset, bytes };
-            let elements = decode(self.table, &**self.source, id)?;
+            let elements = self.table.elements(&**self.source, id)?;
             self.transfer.write(&slice, bytemuck::cast_slice(&elements)).map_err(|e| e.on(self.name))?;
             self.advance(self.table.info(id).bytes());
             slices.insert(id, slice);
