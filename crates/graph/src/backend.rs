@@ -6,6 +6,7 @@ use crate::cache::CacheLayout;
 use crate::error::RunError;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::plan::Plan;
+use crate::sampling::{Picked, Sampling};
 use crate::step::{StepInputs, StepOutput};
 use crate::weights::{WeightSource, WeightTable};
 
@@ -178,6 +179,36 @@ pub trait Executor: Send {
     /// # Errors
     /// The device failed.
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, RunError>;
+
+    /// Whether [`submit_picking`](Self::submit_picking) can pick a token in this way; not every device can.
+    ///
+    /// Depends on the parameters alone, not on edits and the random number.
+    fn can_pick(&self, _sampling: &Sampling<'_>) -> bool {
+        false
+    }
+
+    /// Starts a step that picks a token from each output row instead of returning the rows; `sampling` has as many
+    /// entries as there are rows. The tokens stay on the device as well: the next step may take them as its input, see
+    /// [`StepInputs::tokens`].
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit), or the device cannot pick so.
+    fn submit_picking(
+        &mut self,
+        _program: ProgramId,
+        _inputs: &StepInputs<'_>,
+        _sampling: &[Sampling<'_>],
+    ) -> Result<Ticket, RunError> {
+        Err(RunError::Plan("this device picks no tokens".into()))
+    }
+
+    /// Waits for a step that picks tokens, and returns them in the order of the rows.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn wait_picked(&mut self, _ticket: Ticket) -> Result<Vec<Picked>, RunError> {
+        Err(RunError::Plan("this device picks no tokens".into()))
+    }
 
     /// Starts or stops the timing of plan steps.
     fn set_tracing(&mut self, on: bool);

@@ -17,12 +17,18 @@ pub struct TableSet<'a> {
     pub tables: &'a [BlockTable<'a>],
 }
 
+/// Stands for the token that the step before picked from an output row; see [`StepInputs::tokens`].
+pub fn picked_token(row: u32) -> i32 {
+    -1 - row as i32
+}
+
 /// What changes from step to step.
 ///
 /// Tokens of one sequence stand together, with ascending positions that follow what the cache holds.
 #[derive(Clone, Copy, Debug)]
 pub struct StepInputs<'a> {
-    /// Token ids.
+    /// Token ids. After a step that picks tokens, [`picked_token`] of a row of it stands for the token picked there, if
+    /// it was the last step submitted.
     pub tokens: &'a [i32],
     /// Position of each token in its sequence.
     pub positions: &'a [i32],

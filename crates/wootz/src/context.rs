@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wootz_graph::{
     BLOCK_TOKENS, BlockTable, CacheGroup, CacheLayout, Device, DeviceInfo, DeviceLimits, LoadRequest,
-    MemoryUse, Plan, StepInputs, StepOutput, StepTime, TableSet,
+    MemoryUse, Picked, Plan, Sampling, StepInputs, StepOutput, StepTime, TableSet, Ticket, picked_token,
 };
 
 use crate::error::Error;
@@ -47,6 +47,19 @@ pub struct StepPart<'a> {
     pub tokens: &'a [u32],
     /// Rows to return.
     pub rows: RowsWanted,
+}
+
+/// A step under way whose tokens the device picks.
+pub(crate) struct Picking {
+    ticket: Ticket,
+    parts: Vec<Growth>,
+}
+
+/// How a step lengthens a sequence.
+struct Growth {
+    sequence: SequenceId,
+    before: usize,
+    after: usize,
 }
 
 /// All sequences of a context may share what they computed.
@@ -171,6 +184,11 @@ impl Context {
         self.kv.committed(sequence).unwrap_or(0)
     }
 
+    /// Tokens of a sequence, those that are being computed among them; 0 for one that is closed.
+    pub(crate) fn length(&self, sequence: SequenceId) -> usize {
+        self.kv.tokens(sequence).map_or(0, <[u32]>::len)
+    }
+
     /// Ends a sequence; what it computed may be reused until the room is needed.
     pub fn close(&mut self, sequence: SequenceId) {
         // A sequence that is closed already is what the caller wants.
@@ -202,36 +220,107 @@ impl Context {
     /// More tokens than the batch, a sequence beyond the context, a full cache, or a failed device. After a failure
     /// every sequence is as it was before.
     pub fn step(&mut self, parts: &[StepPart<'_>]) -> Result<StepOutput<'_>, Error> {
-        let before: Vec<usize> = parts.iter().map(|p| self.len(p.sequence)).collect();
+        let (ticket, growth) = self.start(parts, &[], None)?;
+        match self.runner.output(ticket) {
+            Ok(output) => {
+                keep(&mut self.kv, &growth)?;
+                Ok(output)
+            }
+            Err(e) => {
+                take_back(&mut self.kv, &growth);
+                Err(e)
+            }
+        }
+    }
+
+    /// Whether the device can pick a token in this way.
+    pub fn can_pick(&mut self, sampling: &Sampling<'_>) -> bool {
+        self.runner.executor().can_pick(sampling)
+    }
+
+    /// Computes tokens as [`step`](Self::step) does, and lets the device pick a token from each row asked for, as
+    /// `sampling` says for it.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step), or the device cannot pick so.
+    pub fn step_picking(
+        &mut self,
+        parts: &[StepPart<'_>],
+        sampling: &[Sampling<'_>],
+    ) -> Result<Vec<Picked>, Error> {
+        let picking = self.start_picking(parts, &[], sampling)?;
+        self.finish_picking(picking)
+    }
+
+    /// Starts a step whose tokens the device picks, also while the one before is under way. For a part whose row of
+    /// the step before is given in `fed`, the token picked there is the only token, whatever the part says; which
+    /// it was has to be told by [`settle`](Self::settle).
+    pub(crate) fn start_picking(
+        &mut self,
+        parts: &[StepPart<'_>],
+        fed: &[Option<u32>],
+        sampling: &[Sampling<'_>],
+    ) -> Result<Picking, Error> {
+        let (ticket, parts) = self.start(parts, fed, Some(sampling))?;
+        Ok(Picking { ticket, parts })
+    }
+
+    /// Waits for a step. After a failure, its sequences are as they were before it.
+    pub(crate) fn finish_picking(&mut self, picking: Picking) -> Result<Vec<Picked>, Error> {
+        match self.runner.executor().wait_picked(picking.ticket) {
+            Ok(picked) => {
+                keep(&mut self.kv, &picking.parts)?;
+                Ok(picked)
+            }
+            Err(e) => {
+                take_back(&mut self.kv, &picking.parts);
+                Err(e.into())
+            }
+        }
+    }
+
+    /// Says which token was fed to the step under way as the last one of a sequence.
+    pub(crate) fn settle(&mut self, sequence: SequenceId, token: u32) -> Result<(), Error> {
+        Ok(self.kv.settle(sequence, self.length(sequence).saturating_sub(1), token)?)
+    }
+
+    /// Gives up a step that builds on one that failed.
+    pub(crate) fn abandon(&mut self, picking: Picking) {
+        // Whether it fails as well does not matter.
+        let _ = self.runner.executor().wait_picked(picking.ticket);
+        take_back(&mut self.kv, &picking.parts);
+    }
+
+    /// Starts a step; a failure changes no sequence.
+    fn start(
+        &mut self,
+        parts: &[StepPart<'_>],
+        fed: &[Option<u32>],
+        sampling: Option<&[Sampling<'_>]>,
+    ) -> Result<(Ticket, Vec<Growth>), Error> {
         let total: usize = parts.iter().map(|p| p.tokens.len()).sum();
         if total == 0 || total > self.limits.batch || parts.iter().any(|p| p.tokens.is_empty()) {
             let what = format!("{total} tokens in {} parts, at most {}", parts.len(), self.limits.batch);
             return Err(wootz_graph::RunError::Input(what).into());
         }
-        for (part, length) in parts.iter().zip(&before) {
-            if length + part.tokens.len() > self.limits.context {
-                return Err(Error::ContextFull {
-                    prompt: length + part.tokens.len(),
-                    max_tokens: 0,
-                    context: self.limits.context,
-                    hint: "",
-                });
-            }
+        let growth = parts.iter().map(|part| {
+            let before = self.length(part.sequence);
+            Growth { sequence: part.sequence, before, after: before + part.tokens.len() }
+        });
+        let growth: Vec<Growth> = growth.collect();
+        if let Some(grown) = growth.iter().find(|g| g.after > self.limits.context) {
+            return Err(Error::ContextFull {
+                prompt: grown.after,
+                max_tokens: 0,
+                context: self.limits.context,
+                hint: "",
+            });
         }
-        let appended = self.append(parts);
-        let result = appended.and_then(|()| self.run(parts, &before));
-        match result {
-            Ok(ticket) => {
-                for part in parts {
-                    self.kv.commit(part.sequence)?;
-                }
-                Ok(self.runner.output(ticket)?)
-            }
+        let started = self.append(parts).and_then(|()| self.run(parts, fed, sampling, &growth));
+        match started {
+            Ok(ticket) => Ok((ticket, growth)),
             Err(e) => {
-                for (part, length) in parts.iter().zip(&before) {
-                    // Only tokens that were appended in this step go; that cannot fail for an open sequence.
-                    let _ = self.kv.truncate(part.sequence, *length);
-                }
+                take_back(&mut self.kv, &growth);
                 Err(e)
             }
         }
@@ -254,7 +343,13 @@ impl Context {
         Ok(())
     }
 
-    fn run(&mut self, parts: &[StepPart<'_>], before: &[usize]) -> Result<wootz_graph::Ticket, Error> {
+    fn run(
+        &mut self,
+        parts: &[StepPart<'_>],
+        fed: &[Option<u32>],
+        sampling: Option<&[Sampling<'_>]>,
+        growth: &[Growth],
+    ) -> Result<Ticket, Error> {
         let Buffers { tokens, positions, sequences, outputs } = &mut self.buffers;
         for list in [&mut *tokens, positions, outputs] {
             list.clear();
@@ -264,18 +359,21 @@ impl Context {
             .iter()
             .all(|p| p.rows == RowsWanted::All || (p.rows == RowsWanted::Last && p.tokens.len() == 1));
         let mut span = 0;
-        for (index, (part, length)) in parts.iter().zip(before).enumerate() {
+        for (index, (part, grown)) in parts.iter().zip(growth).enumerate() {
             let first = tokens.len() as i32;
             let n = part.tokens.len();
-            tokens.extend(part.tokens.iter().map(|t| *t as i32));
-            positions.extend((*length..length + n).map(|p| p as i32));
+            match fed.get(index).copied().flatten() {
+                Some(row) => tokens.push(picked_token(row)),
+                None => tokens.extend(part.tokens.iter().map(|t| *t as i32)),
+            }
+            positions.extend((grown.before..grown.after).map(|p| p as i32));
             sequences.extend(std::iter::repeat_n(index as u32, n));
             match part.rows {
                 RowsWanted::None => {}
                 RowsWanted::Last => outputs.push(first + n as i32 - 1),
                 RowsWanted::All => outputs.extend(first..first + n as i32),
             }
-            span = span.max(length + n);
+            span = span.max(grown.after);
         }
         let mut tables: Vec<Vec<BlockTable<'_>>> = Vec::with_capacity(self.layout.groups.len());
         for group in 0..self.layout.groups.len() {
@@ -287,7 +385,7 @@ impl Context {
         }
         let groups: Vec<TableSet<'_>> = tables.iter().map(|t| TableSet { tables: t }).collect();
         let inputs = StepInputs { tokens, positions, sequences, outputs, groups: &groups };
-        self.runner.submit(&inputs, all, span)
+        self.runner.submit(&inputs, sampling, all, span)
     }
 
     /// Starts or stops the timing of plan steps.
@@ -308,6 +406,25 @@ impl Context {
 
     pub(crate) fn parts_of_state(&mut self) -> (&mut KvCache, &mut Runner, &CacheLayout) {
         (&mut self.kv, &mut self.runner, &self.layout)
+    }
+}
+
+/// Keeps what a step computed.
+fn keep(kv: &mut KvCache, growth: &[Growth]) -> Result<(), Error> {
+    for grown in growth {
+        // A sequence may have been closed while the step was under way.
+        if kv.committed(grown.sequence).is_ok() {
+            kv.commit_to(grown.sequence, grown.after)?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes sequences what they were before a step.
+fn take_back(kv: &mut KvCache, growth: &[Growth]) {
+    for grown in growth {
+        // Only tokens that were appended go; that cannot fail for an open sequence.
+        let _ = kv.truncate(grown.sequence, grown.before);
     }
 }
 

@@ -5,7 +5,11 @@
 //!
 //! Requests start while the cache has room for what they hold and a little more. Where it runs full all the same, the
 //! last that started waits again; what it has computed is kept as long as there is room, and its answer is the same.
+//!
+//! Where the device picks the tokens of all that run, the next step is queued while one is under way: the tokens go from
+//! one to the other on the device, and what a request that ends had there is thrown away.
 
+mod flight;
 mod job;
 mod schedule;
 mod worker;
@@ -53,6 +57,8 @@ pub struct EngineStats {
     pub tokens: u64,
     /// Requests, summed over all steps.
     pub parts: u64,
+    /// Steps that were queued while the one before was under way.
+    pub queued_ahead: u64,
     /// How often a running request had to wait again, because the cache was full.
     pub preempted: u64,
     /// Blocks of the cache that running requests hold.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wootz_graph::{
-    Backend, Executor, Graph, GraphKey, MemoryUse, Outputs, Plan, ProgramId, StepInputs, StepOutput,
-    StepTime, Ticket, Wants, passes,
+    Backend, Executor, Graph, GraphKey, MemoryUse, Outputs, Plan, ProgramId, Sampling, StepInputs,
+    StepOutput, StepTime, Ticket, Wants, passes,
 };
 
 use crate::error::Error;
@@ -34,17 +34,22 @@ impl Runner {
         Runner { model, backend, executor, programs: HashMap::new(), plans: Vec::new(), context }
     }
 
-    /// Starts one step; `span` is the largest number of cached positions that a sequence has after it.
+    /// Starts one step; `span` is the largest number of cached positions that a sequence has after it, `sampling` says
+    /// how the device picks tokens where rows are not to be returned.
     pub(crate) fn submit(
         &mut self,
         inputs: &StepInputs<'_>,
+        sampling: Option<&[Sampling<'_>]>,
         all_rows: bool,
         span: usize,
     ) -> Result<Ticket, Error> {
         let sequences = inputs.sequences.last().map_or(1, |s| *s as usize + 1);
         let key = key(inputs.tokens.len(), sequences, inputs.outputs.len(), all_rows, span, self.context);
         let program = self.program(key)?;
-        Ok(self.executor.submit(program, inputs)?)
+        Ok(match sampling {
+            Some(sampling) => self.executor.submit_picking(program, inputs, sampling)?,
+            None => self.executor.submit(program, inputs)?,
+        })
     }
 
     /// What a step returned.

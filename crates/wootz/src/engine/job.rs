@@ -11,7 +11,7 @@ use crate::engine::Sink;
 use crate::error::Error;
 use crate::model::Model;
 use crate::request::{Event, Finish, Request, StopReason, Timings, TokenEvent};
-use crate::sample::Sampler;
+use crate::sample::{LogitEdit, Picked, Sampler, Sampling};
 
 pub(super) struct Job {
     pub(super) id: u64,
@@ -125,21 +125,58 @@ impl Job {
         self.end.min(self.tokens.len() + more)
     }
 
-    /// Tokens not yet computed.
+    /// Tokens of which no step computes anything yet.
     pub(super) fn pending(&self, context: &Context) -> usize {
-        self.sequence.map_or(0, |s| self.tokens.len() - context.len(s))
+        self.sequence.map_or(0, |s| self.tokens.len().saturating_sub(context.length(s)))
+    }
+
+    /// Whether the next token is the last one, whichever it is.
+    pub(super) fn ends_with_next(&self) -> bool {
+        self.tokens.len() + 1 >= self.end
     }
 
     /// The next `n` tokens; the last of all returns its logits.
     pub(super) fn part(&self, context: &Context, n: usize) -> StepPart<'_> {
         let sequence = self.sequence.expect("running requests have a sequence");
-        let first = context.len(sequence);
+        let first = context.length(sequence);
         let last = first + n == self.tokens.len();
         StepPart {
             sequence,
             tokens: &self.tokens[first..first + n],
             rows: if last { RowsWanted::Last } else { RowsWanted::None },
         }
+    }
+
+    /// A token that the device picks in the step under way and takes as its input in the next.
+    pub(super) fn part_ahead(&self) -> StepPart<'_> {
+        let sequence = self.sequence.expect("running requests have a sequence");
+        StepPart { sequence, tokens: &[0], rows: RowsWanted::Last }
+    }
+
+    /// How a device picks the next token, or the one after it with `ahead` 1; `None` where only the host can.
+    pub(super) fn sampling<'a>(
+        &self,
+        ahead: usize,
+        context: &mut Context,
+        edits: &'a mut Vec<LogitEdit>,
+    ) -> Option<Sampling<'a>> {
+        let sampling = self.sampler.on_device(ahead, edits).filter(|_| self.constraint.is_none())?;
+        context.can_pick(&sampling).then_some(sampling)
+    }
+
+    /// Takes the token that the device picked; `ahead` says that the next step computes it already.
+    pub(super) fn take(
+        &mut self,
+        picked: Picked,
+        ahead: bool,
+        context: &mut Context,
+    ) -> Result<TokenEvent, Error> {
+        let token = self.sampler.picked(picked)?;
+        self.sampler.accept(token);
+        if let Some(sequence) = self.sequence.filter(|_| ahead) {
+            context.settle(sequence, token)?;
+        }
+        Ok(TokenEvent { token, text: String::new(), logprobs: None })
     }
 
     /// Picks the next token.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use wootz_graph::RunError;
 
+use super::flight::Flight;
 use super::job::Job;
 use super::{Command, EngineOptions, EngineStats, schedule};
 use crate::constraint::{Constraint, ConstraintError};
@@ -19,14 +20,16 @@ use crate::request::{StopReason, TokenEvent};
 const HEADROOM: usize = 256;
 
 pub(super) struct Worker {
-    context: Context,
+    pub(super) context: Context,
     options: EngineOptions,
     inbox: Receiver<Command>,
     waiting: Arc<AtomicUsize>,
     stats: Arc<Mutex<EngineStats>>,
     queue: VecDeque<Job>,
     /// In the order of their start.
-    running: Vec<Job>,
+    pub(super) running: Vec<Job>,
+    /// The step under way.
+    pub(super) flight: Option<Flight>,
 }
 
 /// A constraint on its way from its job through a step: its job's index and what preparing it gave.
@@ -40,7 +43,8 @@ impl Worker {
         waiting: Arc<AtomicUsize>,
         stats: Arc<Mutex<EngineStats>>,
     ) -> Worker {
-        Worker { context, options, inbox, waiting, stats, queue: VecDeque::new(), running: Vec::new() }
+        let (queue, running) = (VecDeque::new(), Vec::new());
+        Worker { context, options, inbox, waiting, stats, queue, running, flight: None }
     }
 
     pub(super) fn run(&mut self) {
@@ -49,11 +53,12 @@ impl Worker {
                 break;
             }
             self.admit();
-            if !self.running.is_empty() {
+            if !self.running.is_empty() || self.flight.is_some() {
                 self.step();
             }
             self.tell();
         }
+        self.land(None);
         for job in self.queue.drain(..).chain(self.running.drain(..)) {
             job.finish(&mut self.context, StopReason::Cancelled);
         }
@@ -62,7 +67,7 @@ impl Worker {
     /// Takes what has arrived, waiting where there is nothing else to do; `false` to stop.
     fn take_commands(&mut self) -> bool {
         loop {
-            let idle = self.queue.is_empty() && self.running.is_empty();
+            let idle = self.queue.is_empty() && self.running.is_empty() && self.flight.is_none();
             let command = if idle {
                 self.tell();
                 match self.inbox.recv() {
@@ -79,7 +84,10 @@ impl Worker {
             match command {
                 Command::Submit(job) => self.queue.push_back(*job),
                 Command::Cancel(id) => self.cancel(id),
-                Command::Call(f) => f(&mut self.context),
+                Command::Call(f) => {
+                    self.land(None);
+                    f(&mut self.context);
+                }
                 Command::Stop => return false,
             }
         }
@@ -138,7 +146,7 @@ impl Worker {
     }
 
     /// Makes the last request that started, of those with the lowest priority, wait again.
-    fn preempt(&mut self) {
+    pub(super) fn preempt(&mut self) {
         let last = self.running.iter().enumerate().rev().min_by_key(|(_, job)| job.priority);
         if let Some(i) = last.map(|(i, _)| i) {
             let mut job = self.running.remove(i);
@@ -149,8 +157,23 @@ impl Worker {
         }
     }
 
-    /// Runs one step and deals with what it returns.
+    /// Starts a step, or goes on with the one under way.
     fn step(&mut self) {
+        if self.flight.is_some() {
+            let next = self.queue_ahead();
+            return self.land(next);
+        }
+        match self.take_off() {
+            Ok(true) => {}
+            Ok(false) => self.step_on_host(),
+            Err(Error::Kv(KvError::OutOfBlocks { .. })) if self.running.len() > 1 => self.preempt(),
+            // It fails again there, and its requests with it.
+            Err(_) => self.step_on_host(),
+        }
+    }
+
+    /// Runs one step and picks tokens from the rows that it returns.
+    fn step_on_host(&mut self) {
         let pending: Vec<usize> = self.running.iter().map(|j| j.pending(&self.context)).collect();
         let grants = schedule::grants(&pending, self.context.limits().batch);
         // Only those whose last token is computed pick a next one.
@@ -198,25 +221,34 @@ impl Worker {
                 grants.iter().zip(&rows).map(take).collect()
             }
             Err(Error::Kv(KvError::OutOfBlocks { .. })) if self.running.len() > 1 => return self.preempt(),
-            Err(e) => {
-                let reason = e.to_string();
-                let device = self.context.device().id.clone();
-                let failure = || RunError::Device { device: device.clone(), reason: reason.clone() };
-                grants.iter().map(|_| Err(failure().into())).collect()
-            }
+            Err(e) => grants.iter().map(|_| Err(self.failure(&e))).collect(),
         };
-        {
-            let mut stats = self.stats();
-            stats.steps += 1;
-            stats.parts += grants.len() as u64;
-            stats.tokens += grants.iter().map(|(_, n)| *n as u64).sum::<u64>();
-        }
+        self.count(grants.iter().map(|(_, n)| *n));
+        self.advance(grants.iter().map(|(i, _)| *i).zip(outcome).collect());
+    }
+
+    /// What requests hear of a step that failed.
+    pub(super) fn failure(&self, e: &Error) -> Error {
+        let device = self.context.device().id.clone();
+        RunError::Device { device, reason: e.to_string() }.into()
+    }
+
+    /// Counts a step with this many tokens of each request.
+    pub(super) fn count(&self, tokens: impl ExactSizeIterator<Item = usize>) {
+        let mut stats = self.stats();
+        stats.steps += 1;
+        stats.parts += tokens.len() as u64;
+        stats.tokens += tokens.sum::<usize>() as u64;
+    }
+
+    /// Brings running requests, by their index, what a step gave them, and ends those that are over.
+    pub(super) fn advance(&mut self, outcome: Vec<(usize, Result<Option<TokenEvent>, Error>)>) {
         let mut ended: Vec<(usize, Result<StopReason, Error>)> = Vec::new();
-        for ((i, _), result) in grants.iter().zip(outcome) {
-            match result.map(|token| self.running[*i].advance(&self.context, token)) {
+        for (i, result) in outcome {
+            match result.map(|token| self.running[i].advance(&self.context, token)) {
                 Ok(None) => {}
-                Ok(Some(reason)) => ended.push((*i, Ok(reason))),
-                Err(e) => ended.push((*i, Err(e))),
+                Ok(Some(reason)) => ended.push((i, Ok(reason))),
+                Err(e) => ended.push((i, Err(e))),
             }
         }
         ended.sort_by_key(|(i, _)| std::cmp::Reverse(*i));
@@ -229,7 +261,7 @@ impl Worker {
         }
     }
 
-    fn stats(&self) -> std::sync::MutexGuard<'_, EngineStats> {
+    pub(super) fn stats(&self) -> std::sync::MutexGuard<'_, EngineStats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -243,9 +243,18 @@ impl<S: BuildHasher + Clone> KvCache<S> {
     /// # Errors
     /// An unknown sequence.
     pub fn commit(&mut self, id: SeqId) -> Result<(), KvError> {
+        let length = self.sequence(id)?.tokens.len();
+        self.commit_to(id, length)
+    }
+
+    /// The same for the first `length` tokens, while more are being computed.
+    ///
+    /// # Errors
+    /// An unknown sequence.
+    pub fn commit_to(&mut self, id: SeqId, length: usize) -> Result<(), KvError> {
         let mut sequence = self.remove(id)?;
         let block_tokens = self.config.block_tokens;
-        sequence.committed = sequence.tokens.len();
+        sequence.committed = sequence.committed.max(length.min(sequence.tokens.len()));
         let before = sequence.node;
         while (sequence.depth + 1) * block_tokens <= sequence.committed {
             self.publish_next(&mut sequence);
@@ -260,6 +269,21 @@ impl<S: BuildHasher + Clone> KvCache<S> {
             let outside = outside.min(table.blocks.len());
             table.first += outside;
             table.blocks.drain(..outside).for_each(|block| self.pools[group].let_go(block));
+        }
+        self.sequences.insert(id, sequence);
+        Ok(())
+    }
+
+    /// Says which token stands at a position that was appended and is not committed yet: one that was appended before
+    /// it was known.
+    ///
+    /// # Errors
+    /// An unknown sequence.
+    pub fn settle(&mut self, id: SeqId, position: usize, token: u32) -> Result<(), KvError> {
+        let mut sequence = self.remove(id)?;
+        let committed = sequence.committed;
+        if let Some(open) = sequence.tokens.get_mut(position).filter(|_| position >= committed) {
+            *open = token;
         }
         self.sequences.insert(id, sequence);
         Ok(())

@@ -69,6 +69,11 @@ impl History {
         window.map_or(tokens, |n| &tokens[tokens.len().saturating_sub(n)..])
     }
 
+    /// Tokens among the last ones that penalties look at, rising, with the times that each was seen.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.counts.iter().map(|(&token, &count)| (token, count))
+    }
+
     /// The tokens that must be kept, oldest first.
     pub(super) fn kept(&self) -> &[u32] {
         self.last(self.keep)
@@ -88,7 +93,7 @@ pub(super) fn penalize(work: &mut Work<'_>, params: &SamplingParams, history: &H
     if !penalties_are_on(params) {
         return;
     }
-    let seen: Vec<(u32, u32)> = history.counts.iter().map(|(&token, &count)| (token, count)).collect();
+    let seen: Vec<(u32, u32)> = history.counts().collect();
     work.edit(&seen, |logit, count| {
         let repeated =
             if logit <= 0.0 { logit * params.repeat_penalty } else { logit / params.repeat_penalty };

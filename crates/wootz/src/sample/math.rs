@@ -1,33 +1,14 @@
 //! Exponential and logarithm made of IEEE additions, multiplications and divisions only.
 //!
 //! The platform's own functions differ in the last bit between systems, and one bit can change a token.
-//! These give the same bits everywhere.
+//! These give the same bits everywhere, as `exp_neg` of `wootz_graph` does.
+
+pub(crate) use wootz_graph::sampling::exp_neg;
 
 /// Values handled side by side in loops that the compiler turns into vector code.
 ///
 /// The order of every sum follows from this number, so it is the same for any vector width.
 pub(crate) const LANES: usize = 16;
-
-/// Natural exponential of `x <= 0`, relative error below 3e-7; 0 below -87.
-///
-/// Splits `x = n ln 2 + r` and evaluates the Taylor polynomial of `e^r` on `|r| <= ln 2 / 2`.
-#[inline(always)]
-pub(crate) fn exp_neg(x: f32) -> f32 {
-    const LOWEST: f32 = -87.0;
-    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits of the sum.
-    const ROUND: f32 = 12_582_912.0;
-    // ln 2 in two parts; the first has few bits, so that its product with n is exact.
-    const LN2_HIGH: f32 = 355.0 / 512.0;
-    const LN2_LOW: f32 = -2.121_944_4e-4;
-    let clamped = if x > LOWEST { x } else { LOWEST };
-    let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
-    let n = shifted - ROUND;
-    let r = clamped - n * LN2_HIGH - n * LN2_LOW;
-    let tail = 1.0 / 6.0 + r * (1.0 / 24.0 + r * (1.0 / 120.0 + r * (1.0 / 720.0 + r * (1.0 / 5040.0))));
-    let p = 1.0 + (r + r * r * (0.5 + r * tail));
-    let scaled = f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23));
-    if x > LOWEST { scaled } else { 0.0 }
-}
 
 /// Sum of `e^(x - max)` over `values`, none of which is above `max`.
 pub(crate) fn sum_exp(values: &[f32], max: f32) -> f64 {

@@ -42,6 +42,7 @@
 //! # }
 //! ```
 
+mod device;
 mod dry;
 mod filters;
 mod history;
@@ -61,6 +62,7 @@ pub use dry::Breakers;
 pub use mask::BitMask;
 pub use params::{Chain, LogitBias, MAX_BREAKER_BYTES, ParamError, SamplerKind, SamplingParams};
 pub use rng::Rng;
+pub use wootz_graph::{LogitEdit, Picked, Sampling};
 
 use history::{History, bounded};
 use steer::Steer;

@@ -1,8 +1,8 @@
 //! The samplers against a naive oracle, known examples, distributions and bad input.
 
 mod chain;
+mod device;
 mod draws;
-
 mod dry;
 mod edges;
 mod golden;
