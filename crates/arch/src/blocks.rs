@@ -83,6 +83,18 @@ pub(crate) fn project(b: &mut GraphBuilder<'_>, layer: u16, x: ValueId, tensor: 
     b.linear(x, weight, bias, tensor)
 }
 
+/// Query, key and value of a layer, from a matrix each or from one that holds all three.
+fn project_heads(hp: &HParams, b: &mut GraphBuilder<'_>, layer: u16, h: ValueId) -> [ValueId; 3] {
+    let Some(weight) = b.find_weight(&name(layer, "attn_qkv.weight")) else {
+        return ["attn_q", "attn_k", "attn_v"].map(|tensor| project(b, layer, h, tensor));
+    };
+    let bias = b.find_weight(&name(layer, "attn_qkv.bias"));
+    let l = usize::from(layer);
+    let (q, k, v) = (hp.heads[l] * hp.k_dim, hp.kv_heads[l] * hp.k_dim, hp.kv_heads[l] * hp.v_dim);
+    [(0, q, "attn_q"), (q, k, "attn_k"), (q + k, v, "attn_v")]
+        .map(|(first, rows, label)| b.linear_part(h, Linear { weight, first, rows, bias }, label))
+}
+
 /// The rotary embedding of a layer.
 fn rope(hp: &HParams, b: &GraphBuilder<'_>, layer: u16, heads: u32, style: RopeStyle) -> Rope {
     let windowed = hp.windowed[usize::from(layer)];
@@ -109,27 +121,27 @@ fn rope(hp: &HParams, b: &GraphBuilder<'_>, layer: u16, heads: u32, style: RopeS
 
 /// Self-attention of a layer on normed input `h`, up to the output projection.
 ///
-/// `head_norm` normalises query and key heads first. In the last layer only the rows that the step returns go through
+/// `style` rotates query and key heads; `head_norm` normalises them first. In the last layer only the rows that the step returns go through
 /// the output projection; the residual stream must be gathered as well.
 pub(crate) fn attention(
     hp: &HParams,
     b: &mut GraphBuilder<'_>,
     layer: u16,
     h: ValueId,
-    style: RopeStyle,
+    style: Option<RopeStyle>,
     head_norm: bool,
 ) -> ValueId {
     let l = usize::from(layer);
     let (heads, kv_heads) = (hp.heads[l], hp.kv_heads[l]);
-    let mut q = project(b, layer, h, "attn_q");
-    let mut k = project(b, layer, h, "attn_k");
-    let v = project(b, layer, h, "attn_v");
+    let [mut q, mut k, v] = project_heads(hp, b, layer, h);
     if head_norm {
         q = grouped_norm(hp, b, q, &name(layer, "attn_q_norm.weight"), heads, "attn_q_norm");
         k = grouped_norm(hp, b, k, &name(layer, "attn_k_norm.weight"), kv_heads, "attn_k_norm");
     }
-    let q = b.rope(q, rope(hp, b, layer, heads, style), "rope_q");
-    let k = b.rope(k, rope(hp, b, layer, kv_heads, style), "rope_k");
+    if let Some(style) = style {
+        q = b.rope(q, rope(hp, b, layer, heads, style), "rope_q");
+        k = b.rope(k, rope(hp, b, layer, kv_heads, style), "rope_k");
+    }
     let cache = CacheId(u32::from(layer));
     b.store_kv(cache, k, v);
     let window = if hp.windowed[l] { hp.window } else { None };
@@ -141,7 +153,7 @@ pub(crate) fn attention(
             scale: hp.attention_scale,
             softcap: hp.attention_softcap,
             window,
-            causal: true,
+            causal: hp.causal,
             sinks: None,
         },
     );
@@ -169,6 +181,31 @@ pub(crate) fn residual(hp: &HParams, b: &mut GraphBuilder<'_>, layer: u16, x: Va
     if layer + 1 == hp.layers { b.gather_outputs(x) } else { x }
 }
 
+/// Names the classifier of a model that ranks.
+pub(crate) fn classifier_weights(hp: &HParams, spec: &mut WeightSpec) {
+    let (dim, labels) = (u64::from(hp.dim), hp.labels.len() as u64);
+    spec.matrix("cls.weight", dim, dim);
+    spec.optional();
+    spec.vector("cls.bias", dim);
+    spec.optional();
+    spec.matrix("cls.output.weight", labels, dim);
+    spec.vector("cls.output.bias", labels);
+    spec.optional();
+}
+
+/// Scores of labels: a dense layer with tanh, where the model has one, and a product.
+pub(crate) fn classify(b: &mut GraphBuilder<'_>, mut h: ValueId) {
+    if let Some(dense) = b.find_weight("cls.weight") {
+        let bias = b.find_weight("cls.bias");
+        h = b.linear(h, dense, bias, "cls");
+        // With a cap of 1 this is tanh.
+        h = b.softcap(h, 1.0);
+    }
+    let (weight, bias) = (b.weight("cls.output.weight"), b.find_weight("cls.output.bias"));
+    let scores = b.linear(h, weight, bias, "cls.output");
+    b.output(Output::Scores, scores);
+}
+
 /// Final norm and head, as far as the step wants them.
 pub(crate) fn finish(hp: &HParams, b: &mut GraphBuilder<'_>, x: ValueId) {
     b.layer(None);
@@ -176,9 +213,10 @@ pub(crate) fn finish(hp: &HParams, b: &mut GraphBuilder<'_>, x: ValueId) {
         return;
     }
     let h = rms_norm(hp, b, x, "output_norm.weight", "output_norm");
-    if b.key().wants == Wants::Hidden {
-        b.output(Output::Hidden, h);
-        return;
+    match b.key().wants {
+        Wants::Logits => {}
+        Wants::Hidden => return b.output(Output::Hidden, h),
+        Wants::Scores => return classify(b, h),
     }
     let head = match b.find_weight("output.weight") {
         Some(head) => head,
@@ -199,7 +237,7 @@ pub(crate) fn plain_decoder(hp: &HParams, b: &mut GraphBuilder<'_>, style: RopeS
     for layer in 0..hp.layers {
         b.layer(Some(layer));
         let h = rms_norm(hp, b, x, &name(layer, "attn_norm.weight"), "attn_norm");
-        let y = attention(hp, b, layer, h, style, head_norm);
+        let y = attention(hp, b, layer, h, Some(style), head_norm);
         x = residual(hp, b, layer, x);
         x = b.add(x, y, "attn_residual");
         let h = rms_norm(hp, b, x, &name(layer, "ffn_norm.weight"), "ffn_norm");

@@ -62,7 +62,7 @@ impl Architecture for Family {
             b.layer(Some(layer));
             let tensor = |name: &str| blocks::name(layer, name);
             let h = blocks::rms_norm(hp, b, x, &tensor("attn_norm.weight"), "attn_norm");
-            let y = blocks::attention(hp, b, layer, h, RopeStyle::Halves, true);
+            let y = blocks::attention(hp, b, layer, h, Some(RopeStyle::Halves), true);
             x = blocks::residual(hp, b, layer, x);
             let y = blocks::rms_norm(hp, b, y, &tensor("post_attention_norm.weight"), "post_attn_norm");
             x = b.add(x, y, "attn_residual");

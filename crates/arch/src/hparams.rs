@@ -43,6 +43,45 @@ pub struct HParams {
     pub logit_softcap: Option<f32>,
     /// Factor on embeddings.
     pub embedding_scale: f32,
+    /// Whether a token sees those before it alone, as models that generate need it.
+    pub causal: bool,
+    /// Kinds of tokens that have an embedding of their own; 0 for none.
+    pub token_types: u32,
+    /// How the rows of a text become its embedding, where the file says so.
+    pub pooling: Option<Pooling>,
+    /// Labels that the classifier scores.
+    pub labels: Vec<String>,
+}
+
+/// How the rows of a text become one embedding or score.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pooling {
+    /// Not at all: each row is an embedding.
+    None,
+    /// The mean of all rows.
+    Mean,
+    /// The first row.
+    Cls,
+    /// The last row.
+    Last,
+    /// Scores that a classifier gives one row.
+    Rank,
+}
+
+impl Pooling {
+    /// Every way, by the number that files give it.
+    pub const ALL: [Pooling; 5] = [Pooling::None, Pooling::Mean, Pooling::Cls, Pooling::Last, Pooling::Rank];
+
+    /// The name that command lines use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pooling::None => "none",
+            Pooling::Mean => "mean",
+            Pooling::Cls => "cls",
+            Pooling::Last => "last",
+            Pooling::Rank => "rank",
+        }
+    }
 }
 
 /// Rotary embedding.
@@ -108,6 +147,28 @@ impl<'a> Keys<'a> {
 
     pub(crate) fn opt_f32(&self, name: &str) -> Result<Option<f32>, ArchError> {
         Ok(self.meta.opt_f32(&self.key(name))?)
+    }
+
+    pub(crate) fn opt_bool(&self, name: &str) -> Result<Option<bool>, ArchError> {
+        Ok(self.meta.opt_bool(&self.key(name))?)
+    }
+
+    fn opt_strings(&self, name: &str) -> Result<Option<Vec<String>>, ArchError> {
+        let strings = self.meta.opt_strings(&self.key(name))?;
+        Ok(strings.map(|list| list.iter().map(|text| String::from_utf8_lossy(text.0).into_owned()).collect()))
+    }
+
+    fn pooling(&self) -> Result<Option<Pooling>, ArchError> {
+        const KEY: &str = "pooling_type";
+        let Some(number) = self.opt_u32(KEY)? else { return Ok(None) };
+        match Pooling::ALL.get(number as usize) {
+            Some(pooling) => Ok(Some(*pooling)),
+            None => Err(ArchError::Value {
+                key: self.key(KEY),
+                found: number.to_string(),
+                expected: "0 (none), 1 (mean), 2 (cls), 3 (last) or 4 (rank)".to_owned(),
+            }),
+        }
     }
 
     pub(crate) fn opt_str(&self, name: &str) -> Result<Option<&'a str>, ArchError> {
@@ -211,6 +272,14 @@ impl HParams {
             attention_softcap: None,
             logit_softcap: None,
             embedding_scale: 1.0,
+            causal: true,
+            token_types: 0,
+            pooling: keys.pooling()?,
+            // A classifier without names for its labels has one.
+            labels: keys
+                .opt_strings("classifier.output_labels")?
+                .filter(|labels| !labels.is_empty())
+                .unwrap_or_else(|| vec!["score".to_owned()]),
             heads,
             kv_heads,
             k_dim,

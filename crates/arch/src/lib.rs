@@ -4,18 +4,21 @@
 //! lists them.
 #![forbid(unsafe_code)]
 
+mod bert;
 mod blocks;
+mod encoder;
 mod error;
 mod gemma3;
 mod hparams;
 mod llama;
 mod model;
+mod nomic_bert;
 mod qwen2;
 mod qwen3;
 mod tiny;
 
 pub use error::ArchError;
-pub use hparams::{HParams, RopeParams, RopeScaling};
+pub use hparams::{HParams, Pooling, RopeParams, RopeScaling};
 pub use model::Model;
 pub use tiny::{Setting, TinyModel};
 
@@ -26,6 +29,11 @@ use wootz_graph::{GraphBuilder, WeightSpec};
 pub trait Architecture: Sync {
     /// The value of `general.architecture`.
     fn name(&self) -> &'static str;
+
+    /// Whether a token sees those before it alone, so that the family can generate text.
+    fn causal(&self) -> bool {
+        true
+    }
 
     /// Reads the hyperparameters.
     ///
@@ -50,7 +58,27 @@ macro_rules! architectures {
     };
 }
 
-architectures!(llama, qwen2, qwen3, gemma3);
+architectures!(llama, qwen2, qwen3, gemma3, bert, nomic_bert);
+
+/// The families that generate text.
+pub fn decoders() -> impl Iterator<Item = &'static dyn Architecture> {
+    ARCHITECTURES.iter().copied().filter(|arch| arch.causal())
+}
+
+/// The families whose tokens see the whole text.
+pub fn encoders() -> impl Iterator<Item = &'static dyn Architecture> {
+    ARCHITECTURES.iter().copied().filter(|arch| !arch.causal())
+}
+
+/// The weights that a model with these hyperparameters asks a file for.
+pub fn weights(arch: &dyn Architecture, hp: &HParams) -> WeightSpec {
+    let mut spec = WeightSpec::default();
+    arch.weights(hp, &mut spec);
+    if hp.pooling == Some(Pooling::Rank) {
+        blocks::classifier_weights(hp, &mut spec);
+    }
+    spec
+}
 
 /// The family with this name.
 ///

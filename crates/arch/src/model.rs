@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use wootz_gguf::Metadata;
-use wootz_graph::{CacheSpec, Graph, GraphBuilder, GraphError, GraphKey, WeightSpec, WeightTable};
+use wootz_graph::{CacheSpec, Graph, GraphBuilder, GraphError, GraphKey, Wants, WeightTable};
 use wootz_quant::WeightType;
 
 use crate::Architecture;
 use crate::error::ArchError;
-use crate::hparams::HParams;
+use crate::hparams::{HParams, Pooling};
 
 /// A model of a family: hyperparameters and weights, but not the weights' bytes.
 #[derive(Clone)]
@@ -29,9 +29,7 @@ impl Model {
     ) -> Result<Model, ArchError> {
         let arch = crate::find(meta.str("general.architecture")?)?;
         let hparams = arch.hparams(meta)?;
-        let mut spec = WeightSpec::default();
-        arch.weights(&hparams, &mut spec);
-        let weights = Arc::new(WeightTable::resolve(&spec, find)?);
+        let weights = Arc::new(WeightTable::resolve(&crate::weights(arch, &hparams), find)?);
         // Caches with one reach share block tables: group 0 sees everything, group 1 looks through the window.
         let windowed = hparams.window.filter(|_| hparams.windowed.contains(&true));
         let windows = if hparams.windowed.contains(&false) || windowed.is_none() {
@@ -78,6 +76,16 @@ impl Model {
     /// The window of each cache group.
     pub fn windows(&self) -> &[Option<u32>] {
         &self.windows
+    }
+
+    /// What the model is made to give: logits, the rows of embeddings, or scores.
+    pub fn wants(&self) -> Wants {
+        match self.hparams.pooling {
+            Some(Pooling::Rank) => Wants::Scores,
+            Some(Pooling::Mean | Pooling::Cls | Pooling::Last) => Wants::Hidden,
+            Some(Pooling::None) | None if self.hparams.causal => Wants::Logits,
+            Some(Pooling::None) | None => Wants::Hidden,
+        }
     }
 
     /// The graph for a key.

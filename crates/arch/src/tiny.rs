@@ -7,6 +7,8 @@ pub enum Setting {
     U32(u32),
     F32(f32),
     Str(String),
+    Strs(Vec<String>),
+    Bool(bool),
 }
 
 /// Metadata of a model of a few narrow layers, and the optional tensors that it has.
@@ -41,14 +43,21 @@ impl TinyModel {
             .with("attention.layer_norm_rms_epsilon", Setting::F32(1e-5))
     }
 
-    pub(crate) fn with(mut self, key: &str, value: Setting) -> TinyModel {
+    /// The same model with another value under a key, which is given without the family's prefix.
+    pub fn with(self, key: &str, value: Setting) -> TinyModel {
         let key = format!("{}.{key}", self.prefix);
-        self.settings.retain(|(k, _)| *k != key);
-        self.settings.push((key, value));
+        self.with_key(&key, value)
+    }
+
+    /// The same model with another value under a whole key.
+    pub fn with_key(mut self, key: &str, value: Setting) -> TinyModel {
+        self.settings.retain(|(k, _)| k != key);
+        self.settings.push((key.to_owned(), value));
         self
     }
 
-    pub(crate) fn with_tensor(mut self, name: &str) -> TinyModel {
+    /// The same model with an optional tensor.
+    pub fn with_tensor(mut self, name: &str) -> TinyModel {
         self.tensors.push(name.to_owned());
         self
     }

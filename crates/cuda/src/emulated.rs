@@ -239,4 +239,15 @@ mod tests {
             .collect();
         assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
     }
+
+    #[test]
+    fn operations_of_encoders_are_refused() {
+        for backend in [backend(), CudaBackend::default()] {
+            let failures: Vec<String> = wootz_testkit::cases::encoders()
+                .iter()
+                .filter_map(|case| wootz_testkit::check_refused(&backend, case).err())
+                .collect();
+            assert!(failures.is_empty(), "{}", failures.join("\n"));
+        }
+    }
 }

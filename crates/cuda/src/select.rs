@@ -44,6 +44,9 @@ pub(crate) fn select(
     }
     let single = Selection::single(node.op.name(), at);
     Some(match &node.op {
+        // No kernel adds a row of a weight, and rows are looked up by tokens alone.
+        Op::AddRow { .. } => return None,
+        Op::Embed { .. } if !graph.is_tokens(node.ins[0]) => return None,
         Op::Add => sum(graph, at).unwrap_or(over(single, graph, at)),
         Op::Linear(_) | Op::ExpertLinear { .. } | Op::Embed { .. } => {
             let mut types = node.op.weights().map(|w| weights.info(w).ty);

@@ -75,10 +75,19 @@ impl<'a> GraphBuilder<'a> {
 
     /// Embeddings of the step's tokens, times `scale`.
     pub fn embed(&mut self, table: WeightId, scale: f32) -> ValueId {
-        let ids = self.input(Input::Tokens);
+        self.look_up(Input::Tokens, table, scale, "embed")
+    }
+
+    /// Embeddings of the tokens' positions.
+    pub fn embed_positions(&mut self, table: WeightId) -> ValueId {
+        self.look_up(Input::Positions, table, 1.0, "embed_positions")
+    }
+
+    fn look_up(&mut self, input: Input, table: WeightId, scale: f32, label: &'static str) -> ValueId {
+        let ids = self.input(input);
         let cols = self.cols_of(table);
         let ty = Type::Matrix { elem: Elem::F32, rows: Rows::Tokens, cols };
-        self.node(Op::Embed { table, scale }, &[ids], ty, "embed")
+        self.node(Op::Embed { table, scale }, &[ids], ty, label)
     }
 
     /// Norm of each row or group of `x`.
@@ -193,6 +202,24 @@ impl<'a> GraphBuilder<'a> {
         self.expect_same("add", a, b);
         let ty = self.graph.ty(a);
         self.node(Op::Add, &[a, b], ty, label)
+    }
+
+    /// `x` plus one row of a weight.
+    pub fn add_row(&mut self, x: ValueId, table: WeightId, row: u32, label: &'static str) -> ValueId {
+        let (rows, cols) = (self.rows_of(table), self.cols_of(table));
+        if self.graph.ty(x).cols() != cols {
+            self.shape("add-row", 0, x, format!("{cols} columns ({})", self.name_of(table)));
+        }
+        if row >= rows {
+            self.shape(
+                "add-row",
+                0,
+                x,
+                format!("a weight with a row {row}, {} has {rows}", self.name_of(table)),
+            );
+        }
+        let ty = self.graph.ty(x);
+        self.node(Op::AddRow { table, row }, &[x], ty, label)
     }
 
     /// `x * factor`; `x` itself for a factor of 1.

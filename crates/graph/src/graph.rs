@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::cache::CacheSpec;
 use crate::key::GraphKey;
-use crate::op::Op;
+use crate::op::{Input, Op};
 
 /// A value of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -120,6 +120,8 @@ pub enum Output {
     Logits,
     /// Hidden states `[outputs, dim]`.
     Hidden,
+    /// Scores of a classifier's labels `[outputs, labels]`.
+    Scores,
 }
 
 /// A model's operations for one key, in an order in which they can run.
@@ -161,6 +163,11 @@ impl Graph {
     /// The node that produces a value; `None` for the first state of a cache.
     pub fn producer(&self, value: ValueId) -> Option<NodeId> {
         self.iter().find(|(_, n)| n.outs.contains(&value)).map(|(id, _)| id)
+    }
+
+    /// Whether a value is the ids of the step's tokens.
+    pub fn is_tokens(&self, value: ValueId) -> bool {
+        self.producer(value).is_some_and(|node| matches!(self.node(node).op, Op::Input(Input::Tokens)))
     }
 
     /// Whether a value is returned by the step.

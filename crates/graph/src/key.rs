@@ -5,6 +5,8 @@ pub enum Wants {
     Logits,
     /// Hidden states after the final norm `[outputs, dim]`.
     Hidden,
+    /// Scores of the classifier's labels `[outputs, labels]`, before any softmax.
+    Scores,
 }
 
 /// Which rows of a step are returned.

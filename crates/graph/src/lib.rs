@@ -39,4 +39,4 @@ pub use plan::{After, Plan, Region, Span, Step};
 pub use sampling::{LogitEdit, Picked, Sampling};
 pub use size::ByteSize;
 pub use step::{BlockTable, StepInputs, StepOutput, TableSet, picked_token};
-pub use weights::{WeightId, WeightInfo, WeightSource, WeightSpec, WeightTable};
+pub use weights::{SpecEntry, WeightId, WeightInfo, WeightSource, WeightSpec, WeightTable};

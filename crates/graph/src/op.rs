@@ -11,9 +11,9 @@ use crate::weights::WeightId;
 pub enum Op {
     /// A step input. No inputs; one output `[rows, 1]` of i32.
     Input(Input),
-    /// Rows of an embedding table times `scale`: ids `[rows, 1]` → `[rows, dim]`.
+    /// Rows of an embedding table times `scale`: ids `[rows, 1]`, of tokens or positions → `[rows, dim]`.
     Embed {
-        /// The table `[vocab, dim]`.
+        /// The table `[entries, dim]`.
         table: WeightId,
         /// Factor on every element.
         scale: f32,
@@ -39,6 +39,13 @@ pub enum Op {
     Activate(Activation),
     /// Sum of two values of one shape.
     Add,
+    /// Sum of each row and one row of a weight: `[rows, cols]` → the same.
+    AddRow {
+        /// The weight `[entries, cols]`.
+        table: WeightId,
+        /// The row of it.
+        row: u32,
+    },
     /// Every element times `factor`.
     Scale {
         /// The factor.
@@ -241,6 +248,7 @@ impl Op {
             Op::Glu(_) => "glu",
             Op::Activate(_) => "activate",
             Op::Add => "add",
+            Op::AddRow { .. } => "add-row",
             Op::Scale { .. } => "scale",
             Op::Softcap { .. } => "softcap",
             Op::Gather => "gather",
@@ -253,7 +261,7 @@ impl Op {
     /// The weights that the operation reads, its matrix first.
     pub fn weights(&self) -> impl Iterator<Item = WeightId> {
         let list: [Option<WeightId>; 2] = match self {
-            Op::Embed { table, .. } => [Some(*table), None],
+            Op::Embed { table, .. } | Op::AddRow { table, .. } => [Some(*table), None],
             Op::Norm(n) => [n.weight, n.bias],
             Op::Linear(l) => [Some(l.weight), l.bias],
             Op::Rope(r) => [r.factors, None],

@@ -74,6 +74,28 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
+/// Cases of operations that encoders need and only some backends have; the others must refuse them.
+pub fn encoders() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let none = |_: &mut MemoryWeights, _: &mut Rng| ();
+    for ty in [WeightType::F32, WeightType::F16, WeightType::Q8_0] {
+        let add = move |w: &mut MemoryWeights, rng: &mut Rng| w.random(rng, "w", ty, 3, 96, 1.0);
+        cases.push(simple(format!("add row {ty}"), FLOAT, 11, &[96], add, |b, ins| {
+            let table = b.weight("w");
+            b.add_row(ins[0], table, 1, "row")
+        }));
+    }
+    cases.push(simple("embed positions".into(), 1e-12, 5, &[64], none, |b, ins| {
+        let table = b.weight("in0");
+        let positions = b.embed_positions(table);
+        b.add(ins[0], positions, "positions")
+    }));
+    if let Some(case) = cases.last_mut() {
+        case.steps[0].positions = vec![0, 1, 17, 17, 23];
+    }
+    cases
+}
+
 /// A case of one step over `tokens` tokens with values of the given widths.
 fn simple(
     name: String,
@@ -356,15 +378,11 @@ fn attentions() -> Vec<Case> {
     ] {
         add(format!("attention, {name}"), KvType::F16, (64, 64), 2, a, sinks, chunks);
     }
-    add(
-        "attention, both ways".into(),
-        KvType::F16,
-        (64, 64),
-        2,
-        Attention { causal: false, ..base },
-        false,
-        once,
-    );
+    let two: Chunks = &[&[(0, 37), (1, 70)]];
+    for (name, chunks) in [("attention, both ways", once), ("attention, both ways, two texts", two)] {
+        let both = Attention { causal: false, ..base };
+        add(name.into(), KvType::F16, (64, 64), 2, both, false, chunks);
+    }
     let long: Chunks = &[&[(0, 1100)], &[(0, 1)], &[(0, 3)]];
     add("attention, long".into(), KvType::F16, (64, 64), 1, plain(2, 64), false, long);
     cases

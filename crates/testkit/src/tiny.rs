@@ -2,7 +2,7 @@
 
 use wootz_arch::{Architecture, Setting, TinyModel};
 use wootz_gguf::{Metadata, Writer};
-use wootz_graph::WeightSpec;
+use wootz_graph::SpecEntry;
 use wootz_quant::WeightType;
 
 use crate::memory::encode;
@@ -12,27 +12,62 @@ use crate::rng::Rng;
 #[derive(Clone, Copy, Debug)]
 pub struct Types(pub WeightType, pub WeightType);
 
-/// A GGUF file of a family's tiny model with random weights and a byte-level vocabulary.
+/// A GGUF file of a family's tiny model with random weights and a vocabulary of bytes, or of letters for encoders.
 ///
 /// # Panics
 /// The family's fixture contradicts its own hyperparameters.
 pub fn build(arch: &dyn Architecture, types: Types, seed: u64) -> Vec<u8> {
-    let tiny = arch.tiny();
+    build_model(arch, &arch.tiny(), types, seed)
+}
+
+/// As [`build`], of a model with settings of its own.
+///
+/// # Panics
+/// The settings contradict each other.
+pub fn build_model(arch: &dyn Architecture, tiny: &TinyModel, types: Types, seed: u64) -> Vec<u8> {
+    let mut rng = Rng::new(seed);
+    build_with(arch, tiny, types, |entry| {
+        let vector = entry.rows == 1;
+        // Norm weights and frequency factors around 1, matrices so that the stream keeps its size.
+        let deviation = 1.0 / (entry.cols as f32).sqrt();
+        (0..entry.rows * entry.cols)
+            .map(|_| match vector {
+                true if entry.name.ends_with(".bias") => rng.normal() * 0.1,
+                true => 1.0 + rng.signed().abs() * 0.2,
+                false => rng.normal() * deviation,
+            })
+            .collect()
+    })
+}
+
+/// As [`build_model`], with the weights that `elements` gives.
+///
+/// # Panics
+/// The settings contradict each other.
+pub fn build_with(
+    arch: &dyn Architecture,
+    tiny: &TinyModel,
+    types: Types,
+    mut elements: impl FnMut(&SpecEntry) -> Vec<f32>,
+) -> Vec<u8> {
     let mut writer = Writer::new();
     for (key, value) in &tiny.settings {
         let result = match value {
             Setting::U32(v) => writer.meta.set(key, *v).map(|_| ()),
             Setting::F32(v) => writer.meta.set(key, *v).map(|_| ()),
             Setting::Str(v) => writer.meta.set(key, v.as_str()).map(|_| ()),
+            Setting::Strs(v) => writer.meta.set(key, v).map(|_| ()),
+            Setting::Bool(v) => writer.meta.set(key, *v).map(|_| ()),
         };
         result.expect("short keys");
     }
-    vocabulary(&mut writer.meta);
+    if arch.causal() {
+        byte_vocabulary(&mut writer.meta);
+    } else {
+        letter_vocabulary(&mut writer.meta);
+    }
     let hp = arch.hparams(&writer.meta).unwrap_or_else(|e| panic!("{}: {e}", arch.name()));
-    let mut spec = WeightSpec::default();
-    arch.weights(&hp, &mut spec);
-    let mut rng = Rng::new(seed);
-    for entry in spec.entries() {
+    for entry in wootz_arch::weights(arch, &hp).entries() {
         if entry.optional && !tiny.tensors.contains(&entry.name) {
             continue;
         }
@@ -44,23 +79,16 @@ pub fn build(arch: &dyn Architecture, types: Types, seed: u64) -> Vec<u8> {
             (false, true) => types.1,
             (false, false) => types.0,
         };
-        // Norm weights and frequency factors around 1, matrices so that the stream keeps its size.
-        let deviation = 1.0 / (entry.cols as f32).sqrt();
-        let elements: Vec<f32> = (0..n)
-            .map(|_| match vector {
-                true if entry.name.ends_with(".bias") => rng.normal() * 0.1,
-                true => 1.0 + rng.signed().abs() * 0.2,
-                false => rng.normal() * deviation,
-            })
-            .collect();
         let dims: Vec<usize> = if vector { vec![n] } else { vec![entry.cols as usize, entry.rows as usize] };
-        writer.tensor(&entry.name, &dims, ty, encode(ty, &elements)).expect("dimensions of the fixture");
+        writer
+            .tensor(&entry.name, &dims, ty, encode(ty, &elements(entry)))
+            .expect("dimensions of the fixture");
     }
     writer.to_bytes().expect("a small file")
 }
 
 /// A byte-level vocabulary with one merge and special tokens.
-fn vocabulary(meta: &mut Metadata) {
+fn byte_vocabulary(meta: &mut Metadata) {
     const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
     // Printable bytes stand for themselves, the others for characters from 256 on, as in GPT-2's vocabulary.
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
@@ -94,5 +122,30 @@ fn vocabulary(meta: &mut Metadata) {
         .and_then(|m| m.set("tokenizer.ggml.bos_token_id", 256u32))
         .and_then(|m| m.set("tokenizer.ggml.add_bos_token", false))
         .and_then(|m| m.set("tokenizer.chat_template", template));
+    result.expect("short keys");
+}
+
+/// A WordPiece vocabulary of printable ASCII, each as the start of a word and within one.
+fn letter_vocabulary(meta: &mut Metadata) {
+    let mut tokens: Vec<String> = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map(str::to_owned).to_vec();
+    let special = tokens.len();
+    for c in ('!'..='~').filter(|c| !c.is_ascii_uppercase()) {
+        tokens.push(format!("\u{2581}{c}"));
+        tokens.push(c.to_string());
+    }
+    let spare = tokens.len();
+    tokens.extend((spare..TinyModel::VOCAB as usize).map(|i| format!("[unused{i}]")));
+    let kind = |i: usize| if (special..spare).contains(&i) { 1i32 } else { 3 };
+    let types: Vec<i32> = (0..tokens.len()).map(kind).collect();
+    let result = meta
+        .set("tokenizer.ggml.model", "bert")
+        .and_then(|m| m.set("tokenizer.ggml.tokens", tokens))
+        .and_then(|m| m.set("tokenizer.ggml.token_type", types))
+        .and_then(|m| m.set("tokenizer.ggml.padding_token_id", 0u32))
+        .and_then(|m| m.set("tokenizer.ggml.unknown_token_id", 1u32))
+        .and_then(|m| m.set("tokenizer.ggml.cls_token_id", 2u32))
+        .and_then(|m| m.set("tokenizer.ggml.bos_token_id", 2u32))
+        .and_then(|m| m.set("tokenizer.ggml.seperator_token_id", 3u32))
+        .and_then(|m| m.set("tokenizer.ggml.mask_token_id", 4u32));
     result.expect("short keys");
 }

@@ -102,9 +102,13 @@ pub(crate) fn backend(name: &str) -> Result<Arc<dyn Backend>, Error> {
 /// An open device with its backend.
 pub(crate) type Opened = (Arc<dyn Backend>, Arc<dyn Device>);
 
-/// Opens a device by its name; `auto` is the first one, `metal` the Metal device that the environment chooses or the
+/// Opens a device by its name; `auto` is the first one whose backend `suits`, `metal` the Metal device that the environment chooses or the
 /// one with the largest memory.
-pub(crate) fn open(name: &str, threads: Option<usize>) -> Result<Opened, Error> {
+pub(crate) fn open(
+    name: &str,
+    threads: Option<usize>,
+    suits: &dyn Fn(&dyn Backend) -> bool,
+) -> Result<Opened, Error> {
     let mut all = backends(threads)?;
     if name.split(':').next() == Some(EMULATOR) {
         all.extend(emulator());
@@ -122,7 +126,7 @@ pub(crate) fn open(name: &str, threads: Option<usize>) -> Result<Opened, Error> 
         };
         let chosen = match (name, backend.name()) {
             ("metal", "metal") => preferred_metal(&devices),
-            ("auto", _) if !devices.is_empty() => Some(0),
+            ("auto", _) if !devices.is_empty() && suits(&*backend) => Some(0),
             _ => devices.iter().position(|info| info.id == name),
         };
         if let Some(index) = chosen {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use wootz_graph::{
-    BLOCK_TOKENS, BlockTable, CacheGroup, CacheLayout, Device, DeviceInfo, DeviceLimits, LoadRequest,
-    MemoryUse, Picked, Plan, Sampling, StepInputs, StepOutput, StepTime, TableSet, Ticket, picked_token,
+    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, Device, DeviceInfo, DeviceLimits, GraphKey,
+    KvType, LoadRequest, MemoryUse, Picked, Plan, Sampling, StepInputs, StepOutput, StepTime, TableSet,
+    Ticket, Wants, picked_token,
 };
 
 use crate::error::Error;
@@ -32,6 +33,8 @@ pub struct Limits {
 pub enum RowsWanted {
     /// None: the tokens only fill the cache.
     None,
+    /// That of the first token.
+    First,
     /// That of the last token.
     Last,
     /// That of every token.
@@ -100,10 +103,13 @@ impl Context {
         options: &ContextOptions,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Context, Error> {
-        let (backend, device) = crate::backends::open(&options.device, options.threads)?;
+        let wants = model.arch().wants();
+        let one = GraphKey { wants, ..runner::key(1, 1, 1, false, 1, 1) };
+        let suits = |backend: &dyn Backend| runner::compile(&model, backend, one).is_ok();
+        let (backend, device) = crate::backends::open(&options.device, options.threads, &suits)?;
         let info = device.info();
         let (limits, layout) = fit(&model, &info, options)?;
-        let key = runner::key(limits.batch, 1, 1, false, 1, limits.context);
+        let key = GraphKey { wants, ..runner::key(limits.batch, 1, 1, false, 1, limits.context) };
         let graph = model.arch().graph(key)?;
         let request = LoadRequest {
             weights: model.arch().weights().clone(),
@@ -171,9 +177,12 @@ impl Context {
 
     /// Starts a sequence with as many of `tokens` as the cache holds; their number is returned with it.
     ///
+    /// It is 0 where tokens see the whole text: what was computed of another text is of no use then.
+    ///
     /// # Errors
     /// The cache has no room.
     pub fn open_prefix(&mut self, tokens: &[u32]) -> Result<(SequenceId, usize), Error> {
+        let tokens = if self.model.arch().hparams().causal { tokens } else { &[] };
         let (sequence, found) = self.kv.create(NAMESPACE, tokens)?;
         self.copy_blocks()?;
         Ok((sequence, found.tokens))
@@ -212,15 +221,22 @@ impl Context {
         Ok(self.kv.truncate(sequence, length)?)
     }
 
-    /// Computes tokens of one or several sequences in one step. The rows asked for come in the order of the parts.
+    /// Computes tokens of one or several sequences in one step. The rows asked for come in the order of the parts:
+    /// logits, or what the model gives in their place.
     ///
-    /// Windows of a sequence see at most a batch of tokens at once, so a step takes no more than the batch.
+    /// Windows of a sequence see at most a batch of tokens at once, so a step takes no more than the batch. Where tokens
+    /// see the whole text, a sequence takes all of it in one step.
     ///
     /// # Errors
-    /// More tokens than the batch, a sequence beyond the context, a full cache, or a failed device. After a failure
-    /// every sequence is as it was before.
+    /// More tokens than the batch, a sequence beyond the context or one that would grow and cannot, a full cache, or a
+    /// failed device. After a failure every sequence is as it was before.
     pub fn step(&mut self, parts: &[StepPart<'_>]) -> Result<StepOutput<'_>, Error> {
-        let (ticket, growth) = self.start(parts, &[], None)?;
+        self.step_for(parts, self.model.arch().wants())
+    }
+
+    /// As [`step`](Self::step), for rows of one kind.
+    pub(crate) fn step_for(&mut self, parts: &[StepPart<'_>], wants: Wants) -> Result<StepOutput<'_>, Error> {
+        let (ticket, growth) = self.start(parts, &[], None, wants)?;
         match self.runner.output(ticket) {
             Ok(output) => {
                 keep(&mut self.kv, &growth)?;
@@ -261,7 +277,7 @@ impl Context {
         fed: &[Option<u32>],
         sampling: &[Sampling<'_>],
     ) -> Result<Picking, Error> {
-        let (ticket, parts) = self.start(parts, fed, Some(sampling))?;
+        let (ticket, parts) = self.start(parts, fed, Some(sampling), Wants::Logits)?;
         Ok(Picking { ticket, parts })
     }
 
@@ -297,6 +313,7 @@ impl Context {
         parts: &[StepPart<'_>],
         fed: &[Option<u32>],
         sampling: Option<&[Sampling<'_>]>,
+        wants: Wants,
     ) -> Result<(Ticket, Vec<Growth>), Error> {
         let total: usize = parts.iter().map(|p| p.tokens.len()).sum();
         if total == 0 || total > self.limits.batch || parts.iter().any(|p| p.tokens.is_empty()) {
@@ -316,7 +333,10 @@ impl Context {
                 hint: "",
             });
         }
-        let started = self.append(parts).and_then(|()| self.run(parts, fed, sampling, &growth));
+        if !self.model.arch().hparams().causal && growth.iter().any(|g| g.before > 0) {
+            return Err(Error::WrongUse { gives: self.model.gives(), asked: "a text that goes on" });
+        }
+        let started = self.append(parts).and_then(|()| self.run(parts, fed, sampling, &growth, wants));
         match started {
             Ok(ticket) => Ok((ticket, growth)),
             Err(e) => {
@@ -349,15 +369,18 @@ impl Context {
         fed: &[Option<u32>],
         sampling: Option<&[Sampling<'_>]>,
         growth: &[Growth],
+        wants: Wants,
     ) -> Result<Ticket, Error> {
         let Buffers { tokens, positions, sequences, outputs } = &mut self.buffers;
         for list in [&mut *tokens, positions, outputs] {
             list.clear();
         }
         sequences.clear();
-        let all = parts
-            .iter()
-            .all(|p| p.rows == RowsWanted::All || (p.rows == RowsWanted::Last && p.tokens.len() == 1));
+        let all = parts.iter().all(|p| match p.rows {
+            RowsWanted::All => true,
+            RowsWanted::First | RowsWanted::Last => p.tokens.len() == 1,
+            RowsWanted::None => false,
+        });
         let mut span = 0;
         for (index, (part, grown)) in parts.iter().zip(growth).enumerate() {
             let first = tokens.len() as i32;
@@ -370,6 +393,7 @@ impl Context {
             sequences.extend(std::iter::repeat_n(index as u32, n));
             match part.rows {
                 RowsWanted::None => {}
+                RowsWanted::First => outputs.push(first),
                 RowsWanted::Last => outputs.push(first + n as i32 - 1),
                 RowsWanted::All => outputs.extend(first..first + n as i32),
             }
@@ -385,7 +409,7 @@ impl Context {
         }
         let groups: Vec<TableSet<'_>> = tables.iter().map(|t| TableSet { tables: t }).collect();
         let inputs = StepInputs { tokens, positions, sequences, outputs, groups: &groups };
-        self.runner.submit(&inputs, sampling, all, span)
+        self.runner.submit(&inputs, sampling, all, span, wants)
     }
 
     /// Starts or stops the timing of plan steps.
@@ -432,10 +456,14 @@ fn take_back(kv: &mut KvCache, growth: &[Growth]) {
 fn fit(model: &Model, info: &DeviceInfo, options: &ContextOptions) -> Result<(Limits, CacheLayout), Error> {
     let hp = model.arch().hparams();
     let sequences = options.sequences.max(1);
-    let batch = options.batch.max(1);
+    // An encoder takes a text in one step, and has no positions beyond those that it knows.
+    let (most, batch) = match hp.causal {
+        true => (usize::MAX, options.batch.max(1)),
+        false => (hp.context_length as usize, options.batch.max(hp.context_length as usize)),
+    };
     let layout = |context: usize| layout(model, context, sequences, batch, options);
     let free = info.memory_free.map(|free| free.saturating_sub(model.arch().weights().total_bytes()));
-    let context = match (options.context, free) {
+    let context = match (options.context.map(|context| context.min(most)), free) {
         (Some(context), free) => {
             let needed = layout(context.max(1)).total_bytes();
             if let Some(available) = free.filter(|free| needed > *free) {
@@ -478,10 +506,12 @@ pub(crate) fn layout(
         // More blocks than can be numbered fit no memory either.
         CacheGroup { window: *window, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }
     });
+    // What an encoder caches lives for one step: nothing is gained by rounding it.
+    let ty = |ty| if model.arch().hparams().causal { ty } else { KvType::F32 };
     CacheLayout {
         caches: model.arch().caches().to_vec(),
         groups: groups.collect(),
-        k_type: options.k_type,
-        v_type: options.v_type,
+        k_type: ty(options.k_type),
+        v_type: ty(options.v_type),
     }
 }

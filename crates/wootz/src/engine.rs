@@ -146,16 +146,42 @@ impl Engine {
     /// # Errors
     /// The request is empty, does not fit the context, or asks for something out of range; the queue is full.
     pub fn submit(&self, request: Request, sink: Sink) -> Result<Handle, Error> {
+        self.model.check_generates()?;
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let job = Job::new(id, request, sink, &self.model, &self.limits)?;
+        self.wait()?;
+        self.commands.send(Command::Submit(Box::new(job))).map_err(|_| Error::Stopped)?;
+        Ok(Handle { id, commands: self.commands.clone() })
+    }
+
+    /// Counts one more request that waits.
+    ///
+    /// # Errors
+    /// The queue is full.
+    fn wait(&self) -> Result<(), Error> {
         let limit = self.options.queue;
         let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
         if waiting >= limit {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             return Err(Error::QueueFull { waiting, limit });
         }
-        self.commands.send(Command::Submit(Box::new(job))).map_err(|_| Error::Stopped)?;
-        Ok(Handle { id, commands: self.commands.clone() })
+        Ok(())
+    }
+
+    /// Runs `f` on the engine's thread as a request that waits until then.
+    ///
+    /// # Errors
+    /// The queue is full, the engine has stopped, or `f` fails.
+    pub(crate) fn request<R: Send + 'static>(
+        &self,
+        f: impl FnOnce(&mut Context) -> Result<R, Error> + Send + 'static,
+    ) -> Result<R, Error> {
+        self.wait()?;
+        let waiting = self.waiting.clone();
+        self.with_context(move |context| {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            f(context)
+        })?
     }
 
     /// Starts a request and returns its events one by one.

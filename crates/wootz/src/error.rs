@@ -97,6 +97,30 @@ pub enum Error {
         /// Size of the vocabulary.
         vocab: u32,
     },
+    /// A model is asked for something that it does not give.
+    #[error("the model gives {gives}, not {asked}")]
+    WrongUse {
+        /// What it is made for.
+        gives: &'static str,
+        /// What was asked for.
+        asked: &'static str,
+    },
+    /// A text is longer than the context.
+    #[error("the text of {tokens} tokens is longer than the context of {context} tokens")]
+    TextTooLong {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Positions of the context.
+        context: usize,
+    },
+    /// More numbers of an embedding are asked for than it has.
+    #[error("{asked} dimensions are asked for, embeddings of the model have {dimensions}")]
+    Dimensions {
+        /// Dimensions asked for.
+        asked: usize,
+        /// Dimensions that there are.
+        dimensions: usize,
+    },
     /// A text is shorter than one chunk of it.
     #[error("the text has {tokens} tokens, at least {chunk} are needed")]
     TextTooShort {

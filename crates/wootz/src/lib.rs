@@ -33,6 +33,7 @@
 mod backends;
 mod constraint;
 mod context;
+pub mod embed;
 mod engine;
 mod error;
 pub mod kv;
@@ -49,6 +50,7 @@ mod session;
 pub use backends::{BackendDevices, devices};
 pub use constraint::{Constraint, ConstraintError};
 pub use context::{Context, Limits, RowsWanted, SequenceId, StepPart};
+pub use embed::{Embedding, Pooling};
 pub use engine::{Engine, EngineOptions, EngineStats, Generation, Handle, Sink};
 pub use error::Error;
 pub use model::{Model, ModelOptions};

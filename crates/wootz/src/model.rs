@@ -155,7 +155,7 @@ impl Model {
         }
     }
 
-    /// Memory that weights, and f16 caches for a context, take.
+    /// Memory that weights and the caches of a context take, with cached numbers of the default type.
     pub fn memory_at(&self, context: usize) -> MemoryUse {
         let options = ContextOptions::default();
         let caches = crate::context::layout(self, context, 1, options.batch, &options).total_bytes();

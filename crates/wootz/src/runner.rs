@@ -42,9 +42,11 @@ impl Runner {
         sampling: Option<&[Sampling<'_>]>,
         all_rows: bool,
         span: usize,
+        wants: Wants,
     ) -> Result<Ticket, Error> {
         let sequences = inputs.sequences.last().map_or(1, |s| *s as usize + 1);
-        let key = key(inputs.tokens.len(), sequences, inputs.outputs.len(), all_rows, span, self.context);
+        let (tokens, outputs) = (inputs.tokens.len(), inputs.outputs.len());
+        let key = GraphKey { wants, ..key(tokens, sequences, outputs, all_rows, span, self.context) };
         let program = self.program(key)?;
         Ok(match sampling {
             Some(sampling) => self.executor.submit_picking(program, inputs, sampling)?,
@@ -104,16 +106,17 @@ impl Runner {
 /// There is no such backend, or it lacks a kernel.
 pub fn plan(model: &Model, backend: &str, tokens: usize, span: usize) -> Result<Plan, Error> {
     let context = model.arch().hparams().context_length as usize;
-    compile(model, &*crate::backends::backend(backend)?, key(tokens, 1, 1, false, span, context))
+    let key = GraphKey { wants: model.arch().wants(), ..key(tokens, 1, 1, false, span, context) };
+    compile(model, &*crate::backends::backend(backend)?, key)
 }
 
 /// The plan of a model for a key on a backend.
-fn compile(model: &Model, backend: &dyn Backend, key: GraphKey) -> Result<Plan, Error> {
+pub(crate) fn compile(model: &Model, backend: &dyn Backend, key: GraphKey) -> Result<Plan, Error> {
     let graph: Graph = model.arch().graph(key)?;
     Ok(passes::compile(graph, model.arch().weights(), backend)?)
 }
 
-/// The key of the plan that runs a step: counts are rounded up to powers of two, so that few plans serve all steps.
+/// The key of the plan that runs a step for logits: counts are rounded up to powers of two, so that few plans serve all steps.
 pub(crate) fn key(
     tokens: usize,
     sequences: usize,

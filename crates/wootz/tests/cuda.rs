@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wootz::{Context, ContextOptions, Error, KvType, Model, ModelOptions, RowsWanted, StepPart};
-use wootz_arch::ARCHITECTURES;
+use wootz_arch::decoders;
 use wootz_quant::WeightType;
 use wootz_testkit::{models, nmse, tiny};
 
@@ -75,9 +75,9 @@ fn allowed(limit: f64, kv: KvType) -> f64 {
 #[test]
 fn every_family_gives_what_the_cpu_gives() {
     let Some(gpu) = gpu() else { return };
-    for arch in ARCHITECTURES {
+    for arch in decoders() {
         for (types, limit) in TYPES {
-            let bytes = tiny::build(*arch, types, 7);
+            let bytes = tiny::build(arch, types, 7);
             let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
             for kv in KvType::ALL {
                 let expected = run(&mut context(&model, "cpu", kv), &text(200), 200, &text(20));
@@ -127,9 +127,9 @@ fn run_together(context: &mut Context) -> Vec<Vec<f32>> {
 #[test]
 fn several_sequences_together_give_what_the_cpu_gives() {
     let Some(gpu) = gpu() else { return };
-    for arch in ARCHITECTURES {
+    for arch in decoders() {
         for (types, limit) in TYPES {
-            let bytes = tiny::build(*arch, types, 7);
+            let bytes = tiny::build(arch, types, 7);
             let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
             let expected = run_together(&mut context(&model, "cpu", KvType::F16));
             let found = run_together(&mut context(&model, &gpu, KvType::F16));
@@ -144,8 +144,8 @@ fn several_sequences_together_give_what_the_cpu_gives() {
 #[test]
 fn the_same_steps_give_the_same_bits() {
     let Some(gpu) = gpu() else { return };
-    for arch in ARCHITECTURES {
-        let bytes = tiny::build(*arch, TYPES[0].0, 7);
+    for arch in decoders() {
+        let bytes = tiny::build(arch, TYPES[0].0, 7);
         let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
         let mut first = context(&model, &gpu, KvType::F16);
         let mut second = context(&model, &gpu, KvType::F16);
@@ -158,7 +158,7 @@ fn the_same_steps_give_the_same_bits() {
 #[test]
 fn what_does_not_fit_is_refused_with_numbers() {
     let Some(gpu) = gpu() else { return };
-    let bytes = tiny::build(ARCHITECTURES[0], TYPES[0].0, 7);
+    let bytes = tiny::build(decoders().next().unwrap(), TYPES[0].0, 7);
     let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
     let options = ContextOptions { device: gpu, context: Some(1 << 40), ..ContextOptions::default() };
     let refused = Context::new(model, &options, &mut |_| ()).err();

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
-use wootz::{Model, ModelOptions};
-use wootz_arch::ARCHITECTURES;
+use wootz::{Error, Model, ModelOptions};
+use wootz_arch::{decoders, encoders};
+use wootz_graph::GraphError;
 use wootz_quant::WeightType;
 use wootz_testkit::{snapshot, tiny};
 
@@ -13,8 +14,18 @@ use wootz_testkit::{snapshot, tiny};
 fn plans_are_those_of_the_snapshots() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/plans");
     let mut changed = Vec::new();
-    for arch in ARCHITECTURES {
-        let bytes = tiny::build(*arch, tiny::Types(WeightType::Q4_0, WeightType::Q8_0), 7);
+    for arch in encoders() {
+        let bytes = tiny::build(arch, tiny::Types(WeightType::Q4_0, WeightType::Q8_0), 7);
+        let model = Model::from_bytes(bytes, &ModelOptions::default()).unwrap();
+        let plan = wootz::plan(&model, "cpu", 64, 256).unwrap().to_string();
+        changed.extend(snapshot(&folder.join(format!("{}-encode.txt", arch.name())), &plan).err());
+        for backend in ["cuda", "metal"] {
+            let refused = wootz::plan(&model, backend, 64, 256).unwrap_err();
+            assert!(matches!(refused, Error::Graph(GraphError::NoKernel { .. })), "{backend}: {refused}");
+        }
+    }
+    for arch in decoders() {
+        let bytes = tiny::build(arch, tiny::Types(WeightType::Q4_0, WeightType::Q8_0), 7);
         let model = Model::from_bytes(bytes, &ModelOptions::default()).unwrap();
         let plans = ["cpu", "cuda", "metal"].map(|b| [(b, "decode", 1), (b, "prefill", 64)]);
         for (backend, name, tokens) in plans.into_iter().flatten() {

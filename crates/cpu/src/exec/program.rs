@@ -29,6 +29,7 @@ pub(super) enum RowOp {
     Add {
         other: Place,
     },
+    AddRow(Arc<[f32]>),
     /// Activation of the value at hand times `other`, or the other way round.
     Glu {
         activation: Activation,
@@ -239,6 +240,7 @@ impl Resolver<'_> {
                 bias: weights.opt_vector(norm.bias)?,
             },
             Op::Add => RowOp::Add { other: other()? },
+            Op::AddRow { table, row } => RowOp::AddRow(weights.row_vector(*table, *row)?),
             Op::Glu(activation) => {
                 RowOp::Glu { activation: *activation, other: other()?, gate_is_other: node.ins[0] != at_hand }
             }

@@ -30,7 +30,16 @@ pub(super) fn select(graph: &Graph, at: NodeId) -> Option<Selection> {
 
 /// Whether an operation makes each row of its output from the same row of its inputs.
 fn works_on_rows(op: &Op) -> bool {
-    matches!(op, Op::Norm(_) | Op::Add | Op::Glu(_) | Op::Activate(_) | Op::Scale { .. } | Op::Softcap { .. })
+    matches!(
+        op,
+        Op::Norm(_)
+            | Op::Add
+            | Op::AddRow { .. }
+            | Op::Glu(_)
+            | Op::Activate(_)
+            | Op::Scale { .. }
+            | Op::Softcap { .. }
+    )
 }
 
 /// All products that read `x`.

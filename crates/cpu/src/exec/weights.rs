@@ -123,6 +123,13 @@ impl Weights {
         }))
     }
 
+    /// One row of a weight.
+    pub(super) fn row_vector(&self, weight: WeightId, row: u32) -> Result<Arc<[f32]>, RunError> {
+        let mut vector = vec![0.0; self.table.info(weight).cols as usize];
+        self.row(weight, u64::from(row), &mut Vec::new(), &mut vector)?;
+        Ok(vector.into())
+    }
+
     /// Decodes one row of a weight, from its repacked form where it has one.
     pub(super) fn row(
         &self,

@@ -93,7 +93,9 @@ impl Resolver<'_> {
                 };
                 Ok(Launch::new(Kernel::new("route", "combine"), [y.most, 1, 1], THREADS, &args))
             }
-            Op::Input(_) => Err(RunError::Plan("inputs have no kernel".into())),
+            op @ (Op::Input(_) | Op::AddRow { .. }) => {
+                Err(RunError::Plan(format!("no kernel for {}", op.name())))
+            }
         }
     }
 

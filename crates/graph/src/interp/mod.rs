@@ -124,7 +124,8 @@ impl Interpreter {
                 let mut y = Vec::new();
                 for id in data(0).i32() {
                     if *id < 0 || *id as u64 >= self.weights.info(*table).rows {
-                        return Err(RunError::Input(format!("token {id} is not in the vocabulary")));
+                        let name = &self.weights.info(*table).name;
+                        return Err(RunError::Input(format!("row {id} is not in {name}")));
                     }
                     y.extend(self.row(*table, *id as u64)?.iter().map(|w| w * scale));
                 }
@@ -170,6 +171,10 @@ impl Interpreter {
             }
             Op::Activate(a) => Data::F32(data(0).f32().iter().map(|x| ops::activate(*a, *x)).collect()),
             Op::Add => Data::F32(data(0).f32().iter().zip(data(1).f32()).map(|(a, b)| a + b).collect()),
+            Op::AddRow { table, row } => {
+                let w = self.row(*table, u64::from(*row))?;
+                Data::F32(data(0).f32().iter().zip(w.iter().cycle()).map(|(a, b)| a + b).collect())
+            }
             Op::Scale { factor } => Data::F32(data(0).f32().iter().map(|x| x * factor).collect()),
             Op::Softcap { cap } => Data::F32(data(0).f32().iter().map(|x| cap * (x / cap).tanh()).collect()),
             Op::Gather => {

@@ -1,7 +1,8 @@
 //! Every operation case of the test kit on emulated devices, against the interpreter.
 
 use wootz_graph::Backend as _;
-use wootz_testkit::{cases, check};
+use wootz_metal::emulator::Profile;
+use wootz_testkit::{cases, check, check_refused};
 
 use crate::common::{Setup, backend};
 use crate::sweeps::{SWEEPS, Sweep};
@@ -27,6 +28,14 @@ fn run_all(long: bool) {
 #[test]
 fn operations_agree_with_the_interpreter() {
     run_all(false);
+}
+
+#[test]
+fn operations_of_encoders_are_refused() {
+    let backend = backend(Setup::new(Profile::unified()));
+    let failures: Vec<String> =
+        cases::encoders().iter().filter_map(|case| check_refused(&backend, case).err()).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]

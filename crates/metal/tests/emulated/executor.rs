@@ -1,6 +1,6 @@
 //! What executors owe beside right results: steps under way together, blocks copied, saved and restored, traces.
 
-use wootz_arch::ARCHITECTURES;
+use wootz_arch::decoders;
 use wootz_graph::{BlockTable, Executor, KvType, RunError, StepInputs, TableSet, Ticket, passes};
 use wootz_metal::MetalBackend;
 use wootz_metal::emulator::Profile;
@@ -14,9 +14,9 @@ const TYPES: tiny::Types = tiny::Types(WeightType::Q4_0, WeightType::Q8_0);
 
 /// A model of every family is on one device or the other.
 fn models() -> impl Iterator<Item = (TinyModel, MetalBackend)> {
-    ARCHITECTURES.iter().enumerate().map(|(i, family)| {
+    decoders().enumerate().map(|(i, family)| {
         let profile = if i % 2 == 0 { Profile::unified() } else { Profile::discrete() };
-        (TinyModel::new(*family, TYPES), backend(Setup::new(profile)))
+        (TinyModel::new(family, TYPES), backend(Setup::new(profile)))
     })
 }
 

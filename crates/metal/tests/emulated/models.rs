@@ -1,7 +1,7 @@
 //! Tiny models of every family, end to end on emulated devices: the greedy tokens of the CPU, and the logits of the
 //! interpreter.
 
-use wootz_arch::ARCHITECTURES;
+use wootz_arch::decoders;
 use wootz_cpu::{CpuBackend, CpuOptions};
 use wootz_graph::KvType;
 use wootz_metal::MetalOptions;
@@ -22,8 +22,8 @@ fn prompt() -> Vec<i32> {
 /// Runs all families on a device.
 fn run(setup: impl Fn() -> Setup, types: tiny::Types, kv: KvType) {
     let cpu = CpuBackend::new(CpuOptions { threads: Some(1), isa: None });
-    for family in ARCHITECTURES {
-        let model = TinyModel::new(*family, types);
+    for family in decoders() {
+        let model = TinyModel::new(family, types);
         let what = format!("{} on {}, {types:?}", family.name(), setup().profile.name);
         let found = model.run(&backend(setup()), kv, &prompt(), 5);
         let (logits, tokens) = found.unwrap_or_else(|e| panic!("{what}: {e}"));
