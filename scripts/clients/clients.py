@@ -13,7 +13,7 @@ import anthropic
 import ollama
 import openai
 from langchain_core.messages import HumanMessage
-from langchain_openai import ChatOpenAI
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import BaseModel
 
 URL = os.environ["WOOTZ_URL"]
@@ -217,15 +217,70 @@ def langchain():
     check_place(called.tool_calls[0]["args"])
 
 
+EMBEDDER = "all-minilm-l6-v2-f32"
+TEXTS = ["A man is eating food.", "Someone is having a meal.", "The cheetah runs behind its prey."]
+
+
+def check_embeddings(rows):
+    """The sentences' cosines, known from the model's makers' own weights."""
+    cosine = [sum(a * b for a, b in zip(rows[0], row)) for row in rows]
+    assert all(len(row) == 384 for row in rows), [len(row) for row in rows]
+    assert all(abs(x - y) < 1e-3 for x, y in zip(cosine, [1.0, 0.6888, 0.1349])), cosine
+
+
+def openai_embeddings(client):
+    # The client asks for base64 unless it is told otherwise.
+    for form in ({}, {"encoding_format": "float"}):
+        reply = client.embeddings.create(model=EMBEDDER, input=TEXTS, **form)
+        check_embeddings([entry.embedding for entry in reply.data])
+        assert reply.usage.prompt_tokens == reply.usage.total_tokens > 0, reply.usage
+    short = client.embeddings.create(model=EMBEDDER, input=TEXTS[0], dimensions=64).data[0].embedding
+    assert len(short) == 64 and abs(sum(x * x for x in short) - 1) < 1e-5
+    for model, text, error in [
+        (EMBEDDER, "word " * 2000, openai.BadRequestError),
+        ("tested", "word", openai.InternalServerError),
+    ]:
+        try:
+            client.embeddings.create(model=model, input=text)
+        except error as e:
+            assert e.status_code in (400, 501), e
+        else:
+            raise AssertionError(f"{model} took {text[:10]!r}…")
+    try:
+        client.chat.completions.create(model=EMBEDDER, messages=ASK)
+    except openai.BadRequestError as e:
+        assert "embeddings, not text" in str(e), e
+    else:
+        raise AssertionError("a model that embeds answered")
+
+
+def ollama_embed(client):
+    reply = client.embed(model=EMBEDDER, input=TEXTS)
+    check_embeddings(reply.embeddings)
+    assert reply.prompt_eval_count > 0
+    assert len(client.embeddings(model=EMBEDDER, prompt=TEXTS[0]).embedding) == 384
+    assert client.show(EMBEDDER).capabilities == ["embedding"]
+
+
+def langchain_embeddings():
+    # Without the flag it cuts texts with OpenAI's own tokenizer and sends ids of that.
+    model = OpenAIEmbeddings(
+        model=EMBEDDER, base_url=f"{URL}/v1", api_key="none", check_embedding_ctx_length=False)
+    check_embeddings(model.embed_documents(TEXTS))
+    assert len(model.embed_query(TEXTS[0])) == 384
+
+
 def main():
     client = openai.OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
     tests = [
         *[(test.__name__, lambda test=test: test(client)) for test in
-          (openai_chat, openai_schema, openai_tools, agent, openai_errors, openai_rest)],
+          (openai_chat, openai_schema, openai_tools, agent, openai_errors, openai_rest, openai_embeddings)],
         ("anthropic_messages", lambda: anthropic_messages(
             anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0))),
         ("ollama_client", lambda: ollama_client(ollama.Client(host=URL))),
+        ("ollama_embed", lambda: ollama_embed(ollama.Client(host=URL))),
         ("langchain", langchain),
+        ("langchain_embeddings", langchain_embeddings),
     ]
     failed = 0
     wanted = sys.argv[1:]

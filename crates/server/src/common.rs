@@ -54,6 +54,7 @@ pub(crate) fn settings(
     limits: &[&'static str],
     stop: &'static str,
 ) -> Result<Settings, ApiError> {
+    loaded.model().check_generates()?;
     let fields = &call.fields;
     let mut sampling = sampling::params(fields, &loaded.preset.sampling, loaded.model().tokenizer())?;
     sampling.n_probs = None;

@@ -167,6 +167,13 @@ impl From<wootz::Error> for ApiError {
             wootz::Error::Template(_) => {
                 return ApiError { param: Some("messages".into()), ..ApiError::new(Kind::Invalid, message) };
             }
+            wootz::Error::TextTooLong { tokens, context } => {
+                let sizes = Some((*tokens, *context));
+                return ApiError { sizes, ..ApiError::new(Kind::Context, message) };
+            }
+            // A model that generates does not do other things at all; others are asked for the wrong thing.
+            wootz::Error::WrongUse { gives: "text", .. } => Kind::Unsupported,
+            wootz::Error::WrongUse { .. } | wootz::Error::Dimensions { .. } => Kind::Invalid,
             wootz::Error::EmptyPrompt | wootz::Error::BadToken { .. } => Kind::Invalid,
             wootz::Error::QueueFull { .. } => Kind::Busy,
             wootz::Error::Stopped => Kind::Unavailable,

@@ -48,10 +48,11 @@ const RESPONSES: &[&[Field]] = &[responses::RESPONSES, GENERATION, SAMPLING];
 const MESSAGES: &[&[Field]] = &[anthropic::CONVERSATION, anthropic::MESSAGES, SAMPLING];
 const COUNT: &[&[Field]] = &[anthropic::CONVERSATION, anthropic::MESSAGES, SAMPLING];
 const EMBEDDINGS: &[&[Field]] = &[embeddings::EMBEDDINGS];
+const EMBEDDING: &[&[Field]] = &[embeddings::NATIVE];
 const RERANK: &[&[Field]] = &[embeddings::RERANK];
 const CHAT_ABOUT: &str = "Answer a conversation.";
-const EMBED_ABOUT: &str = "Embeddings; refused by models that generate text.";
-const RANK_ABOUT: &str = "Rank texts; refused by models that generate text.";
+const EMBED_ABOUT: &str = "Embeddings of texts, by a model that gives them.";
+const RANK_ABOUT: &str = "Rank documents by a query, by a model that does so.";
 
 /// Every path of the server.
 pub(crate) static ENDPOINTS: &[Endpoint] = &[
@@ -68,9 +69,13 @@ pub(crate) static ENDPOINTS: &[Endpoint] = &[
     post("/chat/completions", OpenAi, CHAT, CHAT_ABOUT, run!(openai::chat)),
     post("/v1/completions", OpenAi, COMPLETIONS, "Continue texts.", run!(completions::completions)),
     post("/v1/responses", OpenAi, RESPONSES, CHAT_ABOUT, run!(responses::responses)),
-    post("/v1/embeddings", OpenAi, EMBEDDINGS, EMBED_ABOUT, run!(embeddings::embeddings)),
+    post("/v1/embeddings", OpenAi, EMBEDDINGS, EMBED_ABOUT, run!(embeddings::openai)),
+    post("/embedding", OpenAi, EMBEDDING, EMBED_ABOUT, run!(embeddings::native)),
+    post("/embeddings", OpenAi, EMBEDDING, EMBED_ABOUT, run!(embeddings::native)),
     post("/v1/rerank", OpenAi, RERANK, RANK_ABOUT, run!(embeddings::rerank)),
+    post("/v1/reranking", OpenAi, RERANK, RANK_ABOUT, run!(embeddings::rerank)),
     post("/rerank", OpenAi, RERANK, RANK_ABOUT, run!(embeddings::rerank)),
+    post("/reranking", OpenAi, RERANK, RANK_ABOUT, run!(embeddings::rerank)),
     post("/v1/messages", Anthropic, MESSAGES, CHAT_ABOUT, run!(anthropic::messages_endpoint)),
     post(
         "/v1/messages/count_tokens",
@@ -95,7 +100,8 @@ pub(crate) static ENDPOINTS: &[Endpoint] = &[
         "Answer or continue a text.",
         run!(ollama::generate),
     ),
-    post("/api/embed", Ollama, &[embeddings::OLLAMA], EMBED_ABOUT, run!(embeddings::embeddings)),
+    post("/api/embed", Ollama, &[embeddings::OLLAMA], EMBED_ABOUT, run!(embeddings::ollama)),
+    post("/api/embeddings", Ollama, &[embeddings::OLLAMA_OLD], EMBED_ABOUT, run!(embeddings::ollama_old)),
     post("/api/show", Ollama, &[ollama::SHOW], "Properties of a model.", run!(ollama::show)),
     ollama_get("/api/tags", "The models.", run!(ollama::tags)),
     ollama_get("/api/ps", "The models in memory.", run!(ollama::ps)),

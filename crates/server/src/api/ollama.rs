@@ -461,9 +461,11 @@ pub(crate) async fn show(call: Call) -> Result<Response, ApiError> {
     let model = loaded.model();
     let template = model.chat_template()?;
     let caps = template.capabilities();
-    let mut capabilities = vec!["completion"];
     // Tools can be told in words where the template cannot.
-    capabilities.push("tools");
+    let mut capabilities = match model.check_generates() {
+        Ok(()) => vec!["completion", "tools"],
+        Err(_) => vec!["embedding"],
+    };
     if model.tokenizer().special_ids().fim_middle.is_some() {
         capabilities.push("insert");
     }

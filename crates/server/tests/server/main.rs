@@ -1,6 +1,7 @@
 //! The server over real connections, with a tiny model of random weights.
 
 mod chat;
+mod embeddings;
 mod http;
 mod limits;
 mod load;

@@ -202,13 +202,3 @@ fn responses_are_items() {
         "previous_response_id"
     );
 }
-
-#[test]
-fn embeddings_are_refused_clearly() {
-    let place = Place::new();
-    let reply = place.post("/v1/embeddings", &json!({ "input": "a" }));
-    assert_eq!((reply.status, &reply.json()["error"]["type"]), (501, &json!("not_supported_error")));
-    assert_eq!(place.post("/api/embed", &json!({ "input": ["a"] })).status, 501);
-    assert_eq!(place.post("/v1/rerank", &json!({ "query": "a", "documents": ["b"] })).status, 501);
-    assert_eq!(place.refused("/v1/embeddings", &json!({ "input": {} })).1, "input");
-}
