@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use wootz::KvType;
+use wootz::embed::Norm;
 use wootz::sample::{Chain, LogitBias, SamplingParams};
+use wootz::{KvType, Pooling};
 
 /// Local language-model inference.
 #[derive(Parser)]
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Serve models over HTTP: a web page, and the protocols of OpenAI, Anthropic, llama.cpp and Ollama.
     Serve(ServeArgs),
+    /// Show the embeddings of texts, or rank texts by a query.
+    Embed(EmbedArgs),
     /// Show what a model file holds.
     Inspect(InspectArgs),
     /// Show the tokens of a text.
@@ -376,6 +379,54 @@ pub(crate) struct ChatArgs {
     pub device: DeviceArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example: wootz embed minilm.gguf \"a cat\" \"a kitten\" \"a car\" --cosine")]
+pub(crate) struct EmbedArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The texts; without any, each line of standard input is one.
+    #[arg(value_name = "TEXT")]
+    pub texts: Vec<String>,
+    /// How the rows of a text's tokens become its embedding: none, mean, cls or last [default: the model's own].
+    #[arg(long, value_name = "WAY", value_parser = pooling)]
+    pub pooling: Option<Pooling>,
+    /// What embeddings are divided by: -1 nothing, 0 the largest magnitude of 32760, 1 the sum of magnitudes, 2 the
+    /// Euclidean length, p the p-norm.
+    #[arg(long, value_name = "N", default_value = "2", allow_negative_numbers = true, value_parser = norm)]
+    pub normalize: Norm,
+    /// Keep the first N numbers of each embedding.
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub dimensions: Option<usize>,
+    /// Cut texts that are longer than the context.
+    #[arg(long)]
+    pub truncate: bool,
+    /// Print the cosines between the texts instead.
+    #[arg(long)]
+    pub cosine: bool,
+    /// Rank the texts by this query, with a model that ranks.
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["pooling", "normalize", "dimensions", "cosine"])]
+    pub query: Option<String>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub device: DeviceArgs,
+}
+
+fn pooling(name: &str) -> Result<Pooling, String> {
+    let known = || Pooling::ALL.into_iter().filter(|p| *p != Pooling::Rank);
+    let expected =
+        || format!("expected one of {}", known().map(Pooling::name).collect::<Vec<_>>().join(", "));
+    known().find(|p| p.name() == name).ok_or_else(expected)
+}
+
+fn norm(text: &str) -> Result<Norm, String> {
+    text.parse()
+        .ok()
+        .and_then(Norm::from_number)
+        .ok_or_else(|| "expected a whole number of at least -1".to_owned())
 }
 
 #[derive(Args)]

@@ -37,6 +37,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Run(args) => commands::run::run(&args),
         Command::Chat(args) => commands::chat::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
+        Command::Embed(args) => commands::embed::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Template(args) => commands::template::run(&args),

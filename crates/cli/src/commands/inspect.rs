@@ -99,13 +99,18 @@ fn model_text(model: &Model, context: usize) -> String {
     }
     line("trained context", format!("{} tokens", hp.context_length));
     line("vocabulary", format!("{} tokens, tokenizer {}", hp.vocab, model.tokenizer_name()));
-    line("chat template", template_name(model));
+    match model.pooling() {
+        None => line("chat template", template_name(model)),
+        Some(pooling) => line("gives", format!("{}, pooling {}", model.gives(), pooling.name())),
+    }
     line(
         "memory",
         format!(
-            "{} for weights, {} for the cache of {context} tokens (f16)",
+            "{} for weights, {} for the cache of {context} tokens ({})",
             ByteSize(memory.weights),
-            ByteSize(memory.caches)
+            ByteSize(memory.caches),
+            // What an encoder caches is not rounded.
+            if hp.causal { "f16" } else { "f32" }
         ),
     );
     text
@@ -204,6 +209,8 @@ fn model_json(model: &Model, context: usize) -> Map<String, Json> {
         "context_length": hp.context_length,
         "vocabulary": hp.vocab,
         "tokenizer": model.tokenizer_name(),
+        "gives": model.gives(),
+        "pooling": model.pooling().map(wootz::Pooling::name),
         "chat_template": template_name(model),
         "memory": { "context": context, "weights": memory.weights, "caches": memory.caches },
     }))

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod chat;
 pub(crate) mod devices;
+pub(crate) mod embed;
 pub(crate) mod inspect;
 pub(crate) mod perplexity;
 pub(crate) mod plan;

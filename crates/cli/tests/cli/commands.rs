@@ -1,12 +1,16 @@
 //! Every command on a tiny model.
 
 use serde_json::Value;
+use wootz_arch::Setting;
+use wootz_quant::WeightType;
+use wootz_testkit::tiny;
 
 use crate::place::Place;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "run",
     "chat",
+    "embed",
     "inspect",
     "tokenize",
     "template",
@@ -37,8 +41,18 @@ fn help_shows_an_example_and_defaults() {
         let help = place.ok(&format!("{command} --help"));
         assert!(help.contains(&format!("Example: wootz {command}")), "{help}");
         // Options with a value say their default, as far as they have one.
-        let defaults =
-            ["run", "chat", "inspect", "template", "plan", "trace", "bench", "perplexity", "selftest"];
+        let defaults = [
+            "run",
+            "chat",
+            "embed",
+            "inspect",
+            "template",
+            "plan",
+            "trace",
+            "bench",
+            "perplexity",
+            "selftest",
+        ];
         assert_eq!(help.contains("[default: "), defaults.contains(&command), "{help}");
     }
     assert!(place.ok("--version").starts_with("wootz "));
@@ -319,4 +333,83 @@ fn selftest_checks_the_kernels_of_this_machine() {
     let last = report.lines().last().unwrap();
     assert!(last.ends_with(" cases passed, 0 failed"), "{report}");
     assert!(last.split_once(' ').unwrap().0.parse::<usize>().unwrap() > 50, "{report}");
+}
+
+/// A model of a family with a way of pooling.
+fn write_pooled(place: &Place, name: &str, pooling: u32) {
+    let bert = wootz_arch::find("bert").unwrap();
+    let tiny = bert.tiny().with("pooling_type", Setting::U32(pooling));
+    let types = tiny::Types(WeightType::F32, WeightType::F32);
+    place.write(name, &tiny::build_model(bert, &tiny, types, 7));
+}
+
+fn numbers(line: &str) -> Vec<f64> {
+    line.split_whitespace().map(|n| n.parse().unwrap()).collect()
+}
+
+#[test]
+fn embed_prints_numbers_cosines_and_json() {
+    let place = Place::new();
+    write_pooled(&place, "bert.gguf", 1);
+    let lines = place.ok("embed bert.gguf cat horse cat");
+    let rows: Vec<Vec<f64>> = lines.lines().map(numbers).collect();
+    assert!(rows.len() == 3 && rows[0] == rows[2] && rows.iter().all(|row| row.len() == 128));
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+    assert!((dot(&rows[1], &rows[1]) - 1.0).abs() < 1e-6);
+    let matrix: Vec<Vec<f64>> = place.ok("embed bert.gguf cat horse --cosine").lines().map(numbers).collect();
+    assert!((matrix[0][1] - dot(&rows[0], &rows[1])).abs() < 1e-4 && matrix[1][1] == 1.0, "{matrix:?}");
+    let json = place.json("embed bert.gguf cat horse --json");
+    assert_eq!(keys(&json), ["embeddings", "cosine"]);
+    assert_eq!(keys(&json["embeddings"][0]), ["text", "tokens", "embedding"]);
+    assert_eq!(
+        (text(&json["embeddings"][1]["text"]), &json["embeddings"][1]["tokens"]),
+        ("horse", &7.into())
+    );
+    let found: Vec<f64> =
+        json["embeddings"][0]["embedding"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).collect();
+    assert_eq!(found, rows[0]);
+    // Lines of standard input, other ways, fewer numbers.
+    let output = place.run("embed bert.gguf --dimensions 8 --normalize -1", b"cat\n\nhorse\n");
+    let short: Vec<Vec<f64>> = String::from_utf8(output.stdout).unwrap().lines().map(numbers).collect();
+    assert!(short.len() == 2 && short[0].len() == 8);
+    assert_eq!(place.ok("embed bert.gguf cat --pooling none").lines().count(), 5);
+    assert_ne!(place.ok("embed bert.gguf cat --pooling cls"), place.ok("embed bert.gguf cat --pooling last"));
+    // A model that generates text embeds where it is told how.
+    assert_eq!(place.ok("embed tiny.gguf cat --pooling mean").lines().count(), 1);
+    assert!(place.ok("inspect bert.gguf").contains("gives              embeddings, pooling mean\n"));
+}
+
+#[test]
+fn embed_ranks_by_a_query() {
+    let place = Place::new();
+    write_pooled(&place, "ranker.gguf", 4);
+    let json = place.json("embed ranker.gguf --query q cat horse dog --json");
+    let ranking = json["ranking"].as_array().unwrap();
+    let scores: Vec<f64> = ranking.iter().map(|r| r["score"].as_f64().unwrap()).collect();
+    assert!(scores.len() == 3 && scores.is_sorted_by(|a, b| a >= b), "{json}");
+    let lines = place.ok("embed ranker.gguf --query q cat horse dog");
+    for (line, entry) in lines.lines().zip(ranking) {
+        assert!(line.ends_with(text(&entry["text"])), "{line}, {entry}");
+    }
+}
+
+#[test]
+fn embed_says_what_is_wrong() {
+    let place = Place::new();
+    write_pooled(&place, "bert.gguf", 1);
+    let error = |args: &str| {
+        let output = place.run(args, b"");
+        assert!(!output.status.success() && output.stdout.is_empty(), "{args}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert_eq!(error("embed tiny.gguf cat"), "error: the model gives text, not embeddings\n");
+    assert_eq!(error("embed bert.gguf cat --query a"), "error: the model gives embeddings, not rankings\n");
+    assert_eq!(error("run bert.gguf cat"), "error: the model gives embeddings, not text\n");
+    assert!(error("embed bert.gguf").contains("there is no text"));
+    assert!(error("embed bert.gguf cat --pooling max").contains("expected one of none, mean, cls, last"));
+    assert!(error("embed bert.gguf cat --dimensions 200").contains("200 dimensions are asked for"));
+    let long = "a".repeat(20);
+    let message = error(&format!("embed bert.gguf --ctx 16 cat {long}"));
+    assert!(message.contains("text 2 has 22 tokens, the context 16"), "{message}");
+    assert_eq!(place.ok(&format!("embed bert.gguf --ctx 16 {long} --truncate")).lines().count(), 1);
 }
