@@ -163,3 +163,51 @@ struct CombineArgs {
     // Experts of a row.
     uint used;
 };
+
+// Of the kernels in sampling.metal.
+struct PickArgs {
+    // Columns of the logits.
+    uint vocab;
+    // Candidates or logits of a row that are read.
+    uint count;
+    // Candidates that are written: by a threadgroup, or of a row.
+    uint kept;
+    // Changes of single logits.
+    uint edits;
+};
+
+// How the token of a row is picked.
+struct PickRow {
+    // Divides positive and multiplies other logits of tokens seen.
+    float repeat_penalty;
+    // Taken from a logit for each time its token was seen.
+    float frequency_penalty;
+    // Taken from a logit whose token was seen.
+    float presence_penalty;
+    // Candidates kept.
+    uint top_k;
+    // Lower half of the share of probability kept, an f64 number.
+    uint top_p_low;
+    // Upper half.
+    uint top_p_high;
+    // Added to the best logit to give the lowest.
+    float min_p_below;
+    // Divides logits.
+    float temperature;
+    // Lower half of the random number, an f64 number.
+    uint uniform_low;
+    // Upper half.
+    uint uniform_high;
+};
+
+// A change of one logit.
+struct PickEdit {
+    // The row.
+    uint row;
+    // The token.
+    uint token;
+    // Added; negative infinity removes the token.
+    float bias;
+    // Times that the token was seen.
+    uint seen;
+};

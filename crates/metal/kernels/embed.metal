@@ -2,18 +2,22 @@
 #include "args.h"
 #include "blocks.h"
 
-// y [rows, cols] from table [vocab, cols]: a thread decodes 16 elements; the host has checked the ids.
+// y [rows, cols] from table [vocab, cols]: a thread decodes 16 elements; the host has checked the ids. A negative id
+// -1 - r stands for the token that the step before picked from row r: the second of 4 words that sampling.metal gives.
 kernel void embed(constant EmbedArgs& args [[buffer(0)]],
                   device const uchar* table [[buffer(1)]],
                   device const int* ids [[buffer(2)]],
-                  device float* y [[buffer(3)]],
+                  device const uint* picked [[buffer(3)]],
+                  device float* y [[buffer(4)]],
                   uint2 place [[threadgroup_position_in_grid]],
                   uint tid [[thread_index_in_threadgroup]],
                   uint2 size [[threads_per_threadgroup]]) {
     uint chunk = place.x * size.x + tid;
     uint row = place.y;
     if (16 * chunk >= args.cols) return;
-    device const uchar* from = table + ulong(ids[row]) * args.row_bytes;
+    int id = ids[row];
+    uint token = id < 0 ? picked[4 * uint(-1 - id) + 1] : uint(id);
+    device const uchar* from = table + ulong(token) * args.row_bytes;
     device float* to = y + ulong(row) * args.cols + 16 * chunk;
     uint count = min(args.cols - 16 * chunk, uint(16));
     if (WEIGHT::PLAIN) {

@@ -193,4 +193,49 @@ args! {
         /// Experts of a row.
         used: u32,
     }
+    /// Of the kernels in sampling.metal.
+    pub struct PickArgs {
+        /// Columns of the logits.
+        vocab: u32,
+        /// Candidates or logits of a row that are read.
+        count: u32,
+        /// Candidates that are written: by a threadgroup, or of a row.
+        kept: u32,
+        /// Changes of single logits.
+        edits: u32,
+    }
+    /// How the token of a row is picked.
+    pub struct PickRow {
+        /// Divides positive and multiplies other logits of tokens seen.
+        repeat_penalty: f32,
+        /// Taken from a logit for each time its token was seen.
+        frequency_penalty: f32,
+        /// Taken from a logit whose token was seen.
+        presence_penalty: f32,
+        /// Candidates kept.
+        top_k: u32,
+        /// Lower half of the share of probability kept, an f64 number.
+        top_p_low: u32,
+        /// Upper half.
+        top_p_high: u32,
+        /// Added to the best logit to give the lowest.
+        min_p_below: f32,
+        /// Divides logits.
+        temperature: f32,
+        /// Lower half of the random number, an f64 number.
+        uniform_low: u32,
+        /// Upper half.
+        uniform_high: u32,
+    }
+    /// A change of one logit.
+    pub struct PickEdit {
+        /// The row.
+        row: u32,
+        /// The token.
+        token: u32,
+        /// Added; negative infinity removes the token.
+        bias: f32,
+        /// Times that the token was seen.
+        seen: u32,
+    }
 }

@@ -24,12 +24,14 @@ const FILES: &[(&str, &str)] = files![
     "dots.h",
     "elementwise.metal",
     "embed.metal",
+    "float64.h",
     "grids.h",
     "heads.metal",
     "matmul.metal",
     "matvec.metal",
     "norm.metal",
     "route.metal",
+    "sampling.metal",
 ];
 
 /// A family of kernels: a file, compiled with some macros defined.

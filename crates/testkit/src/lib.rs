@@ -7,6 +7,7 @@
 pub mod cases;
 mod memory;
 pub mod models;
+pub mod picks;
 mod rng;
 mod run;
 mod snapshot;

@@ -34,9 +34,26 @@ impl MemoryWeights {
         elements: &[f32],
         experts: u32,
     ) -> WeightId {
-        let bytes = encode(ty, elements);
+        self.push(name, ty, cols, elements.len(), encode(ty, elements), experts)
+    }
+
+    /// Adds a matrix of f32 elements as they are, also such as are no finite numbers.
+    pub(crate) fn add_bits(&mut self, name: &str, cols: usize, elements: &[f32]) -> WeightId {
+        let bytes = elements.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.push(name, WeightType::F32, cols, elements.len(), bytes, 1)
+    }
+
+    fn push(
+        &mut self,
+        name: &str,
+        ty: WeightType,
+        cols: usize,
+        elements: usize,
+        bytes: Vec<u8>,
+        experts: u32,
+    ) -> WeightId {
         self.bytes.push(bytes);
-        let rows = (elements.len() / cols) as u64;
+        let rows = (elements / cols) as u64;
         self.table.push(WeightInfo { name: name.to_owned(), ty, rows, cols: cols as u64, experts })
     }
 

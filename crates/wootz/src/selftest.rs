@@ -1,6 +1,7 @@
 //! Checks of a device's kernels against plain code.
 
 use wootz_graph::DeviceKind;
+use wootz_testkit::picks;
 
 use crate::error::Error;
 
@@ -17,11 +18,21 @@ pub fn selftest(device: &str, report: &mut dyn FnMut(&str, Result<f64, String>))
         cases.extend(wootz_testkit::cases::encoders());
     }
     for case in cases {
-        // A kernel that fails is what this is to find: the other cases still run.
         let run = || wootz_testkit::check(&*backend, &*device, &case);
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-        let result = result.unwrap_or_else(|_| Err(format!("{}: it panicked", case.name)));
-        report(&case.name, result);
+        report(&case.name, guarded(&case.name, run));
+    }
+    for case in picks::all() {
+        let result = guarded(&case.name, || picks::check_picks(&*backend, &*device, &case));
+        // Not every device picks tokens.
+        if result != Ok(false) {
+            report(&case.name, result.map(|_| 0.0));
+        }
     }
     Ok(())
+}
+
+/// A kernel that fails is what a self-test is to find: the other cases still run.
+fn guarded<T>(name: &str, run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    result.unwrap_or_else(|_| Err(format!("{name}: it panicked")))
 }

@@ -7,6 +7,7 @@ use wootz_graph::{ProgramId, Rows, StepTime};
 
 use super::MetalExecutor;
 use super::launch::{Launch, Place};
+use super::pick::RESULT_BYTES;
 use super::program::Program;
 use super::step::{Counts, StepPart};
 use super::transfer::TIME_LIMIT;
@@ -20,8 +21,12 @@ pub(super) type Submitted = (Vec<Arc<dyn Completion>>, Vec<StepTime>);
 pub(super) struct Frame<'a> {
     pub(super) executor: &'a MetalExecutor,
     pub(super) program: &'a Program,
+    /// What picks tokens from the output rows; nothing where the rows are returned.
+    pub(super) picks: &'a [Launch],
     pub(super) counts: Counts,
     pub(super) slot: usize,
+    /// The slot of the step before.
+    pub(super) slot_before: usize,
     /// Bytes of the step's inputs.
     pub(super) total: u64,
     pub(super) output_bytes: u64,
@@ -33,7 +38,7 @@ impl Frame<'_> {
         if self.executor.trace.is_some() {
             return self.submit_traced(id);
         }
-        let launches = &self.program.launches;
+        let launches: Vec<&Launch> = self.program.launches.iter().chain(self.picks).collect();
         let threads = self.executor.options.command_buffers.min(launches.len() / 64);
         // Command buffers run in the order in which they are made, whoever encodes them.
         let mut buffers = (0..=threads)
@@ -42,7 +47,7 @@ impl Frame<'_> {
         // The first part is short, so that the GPU starts early.
         let first = launches.len().min(if threads == 0 { launches.len() } else { launches.len() / 10 + 16 });
         let (head, rest) = launches.split_at(first);
-        let mut parts: Vec<&[Launch]> = vec![head];
+        let mut parts: Vec<&[&Launch]> = vec![head];
         if threads > 0 {
             parts.extend(rest.chunks(rest.len().div_ceil(threads).max(1)));
         }
@@ -75,7 +80,7 @@ impl Frame<'_> {
     fn submit_traced(&self, id: ProgramId) -> Result<Submitted, MetalError> {
         let Some(trace) = &self.executor.trace else { return Ok(Default::default()) };
         let mut times = Vec::new();
-        let launches = &self.program.launches;
+        let launches: Vec<&Launch> = self.program.launches.iter().chain(self.picks).collect();
         let mut at = 0;
         while at < launches.len() {
             let step = launches[at].step;
@@ -85,12 +90,15 @@ impl Frame<'_> {
             let start = Instant::now();
             at += count;
             self.encode(buffer, part, step == launches[0].step, at == launches.len())?.wait(TIME_LIMIT)?;
-            times.push(StepTime {
-                program: id,
-                step: step as u32,
-                start: (start - trace.start).as_secs_f64(),
-                duration: start.elapsed().as_secs_f64(),
-            });
+            // The launches that pick tokens are no step of the plan.
+            if step < self.program.plan.steps.len() {
+                times.push(StepTime {
+                    program: id,
+                    step: step as u32,
+                    start: (start - trace.start).as_secs_f64(),
+                    duration: start.elapsed().as_secs_f64(),
+                });
+            }
         }
         Ok((Vec::new(), times))
     }
@@ -99,7 +107,7 @@ impl Frame<'_> {
     fn encode(
         &self,
         mut commands: Box<dyn CommandBuffer>,
-        launches: &[Launch],
+        launches: &[&Launch],
         is_first: bool,
         is_last: bool,
     ) -> Result<Arc<dyn Completion>, MetalError> {
@@ -129,9 +137,11 @@ impl Frame<'_> {
                 threads: launch.threads,
             })?;
         }
-        if let Some(from) =
-            self.output_in_arena().filter(|_| is_last && !executor.unified() && self.output_bytes > 0)
-        {
+        let result = match self.picks {
+            [] => self.output_in_arena(self.output_bytes),
+            _ => Some(self.picked(self.slot)),
+        };
+        if let Some(from) = result.filter(|_| is_last && !executor.unified() && self.output_bytes > 0) {
             let to = Slice { buffer: slot.outputs.buffer.clone(), offset: 0, bytes: self.output_bytes };
             commands.begin(Pass::Copy);
             commands.copy(&from, &to)?;
@@ -143,10 +153,10 @@ impl Frame<'_> {
     }
 
     /// The output's place in the arena: where it is written when the host cannot reach what the GPU writes.
-    fn output_in_arena(&self) -> Option<Slice> {
+    fn output_in_arena(&self, bytes: u64) -> Option<Slice> {
         let region = self.program.plan.region(self.program.output?.value)?;
         let buffer = self.executor.arena.buffer.clone();
-        Some(Slice { buffer, offset: region.offset as u64, bytes: self.output_bytes })
+        Some(Slice { buffer, offset: region.offset as u64, bytes })
     }
 
     fn slice(&self, place: &Place) -> Slice {
@@ -171,20 +181,32 @@ impl Frame<'_> {
             Place::Output { rows: kind, row_bytes } => {
                 let bytes = rows(kind) * row_bytes;
                 let outputs = executor.slots[self.slot].outputs.buffer.clone();
-                match self.output_in_arena() {
+                match self.output_in_arena(bytes) {
                     Some(slice) if !executor.unified() => slice,
                     _ => Slice { buffer: outputs, offset: 0, bytes },
                 }
             }
+            Place::Candidates { before, count } => {
+                let rows = u64::from(self.counts.picks);
+                let buffer = executor.candidates.buffer.clone();
+                Slice { buffer, offset: 8 * rows * before, bytes: 8 * rows * count }
+            }
+            Place::Picked => self.picked(self.slot),
+            Place::PickedBefore => Slice::whole(&executor.slots[self.slot_before].picked.buffer),
             Place::Nothing => Slice { buffer: executor.nothing.clone(), offset: 0, bytes: 0 },
         }
+    }
+
+    /// The tokens that a step in a slot picks.
+    fn picked(&self, slot: usize) -> Slice {
+        let buffer = self.executor.slots[slot].picked.buffer.clone();
+        Slice { buffer, offset: 0, bytes: RESULT_BYTES * u64::from(self.counts.picks) }
     }
 
     fn step_part(&self, part: StepPart) -> Slice {
         let layout = &self.program.layout;
         let inputs = &self.executor.slots[self.slot].inputs;
         let buffer = self.executor.staged.as_ref().unwrap_or(inputs).buffer.clone();
-        let bytes = layout.bytes(part, self.counts, self.total);
-        Slice { buffer, offset: layout.offset(part), bytes }
+        Slice { buffer, offset: layout.offset(part, self.counts), bytes: layout.bytes(part, self.counts) }
     }
 }

@@ -20,6 +20,12 @@ pub(super) enum Place {
     Step(StepPart),
     /// What the host reads after the step.
     Output { rows: Rows, row_bytes: u64 },
+    /// Candidates of output rows: so many of each row, after those of earlier launches.
+    Candidates { before: u64, count: u64 },
+    /// The tokens that the step picks.
+    Picked,
+    /// The tokens that the step before picked.
+    PickedBefore,
     /// A buffer that the kernel, with its constants, does not touch.
     Nothing,
 }

@@ -3,6 +3,7 @@
 mod frame;
 mod heads;
 mod launch;
+mod pick;
 mod products;
 mod program;
 mod rope;
@@ -16,15 +17,15 @@ use std::time::Instant;
 
 use wootz_graph::op::Rope;
 use wootz_graph::{
-    CacheLayout, Executor, LoadRequest, MemoryUse, Plan, ProgramId, RunError, StepInputs, StepOutput,
-    StepTime, Ticket,
+    CacheLayout, Executor, LoadRequest, MemoryUse, Picked, Plan, ProgramId, RunError, Sampling, StepInputs,
+    StepOutput, StepTime, Ticket,
 };
 
 use crate::device::{Buffer, Completion, MetalDevice, Residency, Slice, StorageMode};
 use crate::error::MetalError;
 use frame::Frame;
+use pick::{RESULT_BYTES, Reach};
 use program::{CacheBuffers, Compiler, Program};
-use step::Counts;
 use transfer::{TIME_LIMIT, Transfer};
 use weights::Weights;
 
@@ -76,6 +77,10 @@ struct Slot {
     inputs: Growing,
     /// Read by the host.
     outputs: Growing,
+    /// Tokens that the step picked: the next step may read them.
+    picked: Growing,
+    /// Their number.
+    picks: usize,
     running: Vec<Arc<dyn Completion>>,
 }
 
@@ -85,6 +90,7 @@ struct Pending {
     slot: usize,
     rows: usize,
     cols: usize,
+    picks: bool,
 }
 
 /// Step times, and when tracing began.
@@ -106,6 +112,8 @@ pub(crate) struct MetalExecutor {
     ropes: Vec<(Rope, Slice)>,
     programs: Vec<Program>,
     arena: Growing,
+    /// Candidates among which tokens are picked.
+    candidates: Growing,
     /// The GPU's copy of step inputs, where it does not read the host's.
     staged: Option<Growing>,
     nothing: Buffer,
@@ -163,6 +171,7 @@ impl MetalExecutor {
         }
         let growing = |mode, label: &str| Growing::new(&*device, 1, mode, label);
         let arena = growing(transfer.gpu_mode(), "arena").map_err(on)?;
+        let candidates = growing(transfer.gpu_mode(), "candidates").map_err(on)?;
         let staged = match device.caps().unified {
             true => None,
             false => Some(growing(transfer.gpu_mode(), "staged step inputs").map_err(on)?),
@@ -174,6 +183,8 @@ impl MetalExecutor {
                 Ok(Slot {
                     inputs: growing(transfer.upload_mode(), "step inputs")?,
                     outputs: growing(transfer.readback_mode(), "step outputs")?,
+                    picked: growing(transfer.picked_mode(), "picked tokens")?,
+                    picks: 0,
                     running: Vec::new(),
                 })
             })
@@ -191,6 +202,7 @@ impl MetalExecutor {
             ropes: Vec::new(),
             programs: Vec::new(),
             arena,
+            candidates,
             staged,
             nothing,
             slots,
@@ -222,29 +234,42 @@ impl MetalExecutor {
         self.device.caps().unified
     }
 
-    fn run(&mut self, id: ProgramId, inputs: &StepInputs<'_>) -> Result<Pending, RunError> {
-        let programs = std::mem::take(&mut self.programs);
-        let result = match programs.get(id.0 as usize) {
-            Some(program) => self.run_program(id, program, inputs),
+    fn run(
+        &mut self,
+        id: ProgramId,
+        inputs: &StepInputs<'_>,
+        sampling: Option<&[Sampling<'_>]>,
+    ) -> Result<Ticket, RunError> {
+        let mut programs = std::mem::take(&mut self.programs);
+        let result = match programs.get_mut(id.0 as usize) {
+            Some(program) => self.run_program(id, program, inputs, sampling),
             None => Err(RunError::Plan(format!("there is no program {}", id.0))),
         };
         self.programs = programs;
-        result
+        let pending = result?;
+        let ticket = pending.ticket;
+        // A slot holds the results of its last step alone.
+        self.pending.retain(|p| p.slot != pending.slot);
+        self.pending.push_back(pending);
+        Ok(ticket)
     }
 
     fn run_program(
         &mut self,
         id: ProgramId,
-        program: &Program,
+        program: &mut Program,
         inputs: &StepInputs<'_>,
+        sampling: Option<&[Sampling<'_>]>,
     ) -> Result<Pending, RunError> {
-        let key = &program.plan.graph.key;
-        inputs.check(key)?;
-        let (data, tiles) = program.layout.pack(inputs, program.vocab)?;
-        let tokens = inputs.tokens.len() as u32;
-        let outputs = inputs.output_rows(key) as u32;
-        let counts = Counts { tokens, outputs, tiles };
+        let key = program.plan.graph.key;
+        inputs.check(&key)?;
+        let outputs = inputs.output_rows(&key);
+        let reach = sampling.map(|sampling| self.pick_launches(program, sampling, outputs)).transpose()?;
+        let program = &*program;
+        let before = (self.submitted as usize).wrapping_sub(1) % self.slots.len();
         let at = (self.submitted as usize) % self.slots.len();
+        let sizes = (program.vocab, self.slots[before].picks, outputs);
+        let (data, counts) = program.layout.pack(inputs, sampling.unwrap_or(&[]), sizes)?;
         // The slot's last step must be over before its buffers are written again; whoever waits for it hears of
         // failures.
         for completion in std::mem::take(&mut self.slots[at].running) {
@@ -252,21 +277,63 @@ impl MetalExecutor {
         }
         let cols = program.output.map_or(0, |o| o.cols);
         let rows = program.output.map_or(0, |o| match o.rows {
-            wootz_graph::Rows::Tokens => tokens,
-            wootz_graph::Rows::Outputs => outputs,
+            wootz_graph::Rows::Tokens => counts.tokens,
+            wootz_graph::Rows::Outputs => counts.outputs,
         });
-        let output_bytes = 4 * u64::from(rows) * cols as u64;
-        self.reserve(at, data.len() as u64, output_bytes)?;
+        let row_bytes = 4 * u64::from(rows) * cols as u64;
+        self.reserve(at, data.len() as u64, row_bytes)?;
+        let picks: &[launch::Launch] = match reach {
+            Some(reach) => {
+                self.reserve_picks(at, u64::from(counts.picks), reach.candidates(cols as u32))?;
+                program.picks.iter().find(|(r, _)| *r == reach).map_or(&[], |(_, launches)| launches)
+            }
+            None => &[],
+        };
+        self.slots[at].picks = counts.picks as usize;
         self.slots[at].inputs.buffer.write(0, &data).map_err(|e| self.failed(e))?;
-        let frame =
-            Frame { executor: self, program, counts, slot: at, total: data.len() as u64, output_bytes };
+        let output_bytes = if picks.is_empty() { row_bytes } else { RESULT_BYTES * u64::from(counts.picks) };
+        let frame = Frame {
+            executor: self,
+            program,
+            picks,
+            counts,
+            slot: at,
+            slot_before: before,
+            total: data.len() as u64,
+            output_bytes,
+        };
         let (running, times) = frame.submit(id).map_err(|e| self.failed(e))?;
         self.slots[at].running = running;
         if let Some(trace) = &mut self.trace {
             trace.times.extend(times);
         }
         self.submitted += 1;
-        Ok(Pending { ticket: Ticket(self.submitted), slot: at, rows: rows as usize, cols })
+        let (rows, picks) = (rows as usize, !picks.is_empty());
+        Ok(Pending { ticket: Ticket(self.submitted), slot: at, rows, cols, picks })
+    }
+
+    /// Makes the launches that pick tokens, unless they are there.
+    fn pick_launches(
+        &self,
+        program: &mut Program,
+        sampling: &[Sampling<'_>],
+        outputs: usize,
+    ) -> Result<Reach, RunError> {
+        let output = program.output.filter(|_| outputs > 0 && outputs == sampling.len());
+        let (Some(output), Some(reach)) = (output, Reach::of(sampling)) else {
+            let what = format!("{} tokens to be picked from {outputs} rows", sampling.len());
+            return Err(RunError::Input(what));
+        };
+        let outside = |s: &Sampling<'_>| s.edits.iter().any(|e| e.token as usize >= output.cols);
+        if sampling.iter().any(outside) {
+            return Err(RunError::Input(format!("a logit beyond the {} of a row is changed", output.cols)));
+        }
+        if program.picks.iter().all(|(r, _)| *r != reach) {
+            let step = program.plan.steps.len();
+            let launches = pick::launches(&*self.device, &self.name, output, step, reach)?;
+            program.picks.push((reach, launches));
+        }
+        Ok(reach)
     }
 
     /// Makes room for a step's inputs and outputs.
@@ -287,6 +354,43 @@ impl MetalExecutor {
             self.staged = Some(larger);
         }
         Ok(())
+    }
+
+    /// Makes room for tokens picked from so many rows, with so many candidates of each.
+    fn reserve_picks(&mut self, at: usize, rows: u64, candidates: u64) -> Result<(), RunError> {
+        let device = self.device.clone();
+        let larger =
+            self.slots[at].picked.larger(&*device, RESULT_BYTES * rows).map_err(|e| self.failed(e))?;
+        if let Some(larger) = larger {
+            // The step of the other slot may read the old one.
+            self.drain()?;
+            self.slots[at].picked = larger;
+        }
+        let larger =
+            self.slots[at].outputs.larger(&*device, RESULT_BYTES * rows).map_err(|e| self.failed(e))?;
+        if let Some(larger) = larger {
+            self.slots[at].outputs = larger;
+        }
+        let larger = self.candidates.larger(&*device, 8 * rows * candidates).map_err(|e| self.failed(e))?;
+        if let Some(larger) = larger {
+            self.drain()?;
+            self.candidates = larger;
+        }
+        Ok(())
+    }
+
+    /// Waits for a step, which leaves the list of those under way.
+    fn finish(&mut self, ticket: Ticket, picks: bool) -> Result<Pending, RunError> {
+        let at = self.pending.iter().position(|p| p.ticket == ticket && p.picks == picks);
+        let Some(pending) = at.and_then(|at| self.pending.remove(at)) else {
+            return Err(RunError::Input(format!("step {} is not under way", ticket.0)));
+        };
+        let mut result = Ok(());
+        for completion in &self.slots[pending.slot].running {
+            result = result.and(completion.wait(TIME_LIMIT));
+        }
+        result.map_err(|e| self.failed(e))?;
+        Ok(pending)
     }
 
     /// The pieces of all caches of a group that hold one block.
@@ -355,28 +459,37 @@ impl Executor for MetalExecutor {
     }
 
     fn submit(&mut self, program: ProgramId, inputs: &StepInputs<'_>) -> Result<Ticket, RunError> {
-        let pending = self.run(program, inputs)?;
-        let ticket = pending.ticket;
-        // A slot holds the results of its last step alone.
-        self.pending.retain(|p| p.slot != pending.slot);
-        self.pending.push_back(pending);
-        Ok(ticket)
+        self.run(program, inputs, None)
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, RunError> {
-        let at = self.pending.iter().position(|p| p.ticket == ticket);
-        let Some(pending) = at.and_then(|at| self.pending.remove(at)) else {
-            return Err(RunError::Input(format!("step {} is not under way", ticket.0)));
-        };
-        let mut result = Ok(());
-        for completion in &self.slots[pending.slot].running {
-            result = result.and(completion.wait(TIME_LIMIT));
-        }
-        result.map_err(|e| self.failed(e))?;
+        let pending = self.finish(ticket, false)?;
         self.output.resize(pending.rows * pending.cols, 0.0);
         let outputs = self.slots[pending.slot].outputs.buffer.clone();
         outputs.read(0, bytemuck::cast_slice_mut(&mut self.output)).map_err(|e| self.failed(e))?;
         Ok(StepOutput { rows: pending.rows, cols: pending.cols, data: &self.output })
+    }
+
+    fn can_pick(&self, sampling: &Sampling<'_>) -> bool {
+        Reach::of(std::slice::from_ref(sampling)).is_some()
+    }
+
+    fn submit_picking(
+        &mut self,
+        program: ProgramId,
+        inputs: &StepInputs<'_>,
+        sampling: &[Sampling<'_>],
+    ) -> Result<Ticket, RunError> {
+        self.run(program, inputs, Some(sampling))
+    }
+
+    fn wait_picked(&mut self, ticket: Ticket) -> Result<Vec<Picked>, RunError> {
+        let pending = self.finish(ticket, true)?;
+        let slot = &self.slots[pending.slot];
+        let from = if self.unified() { &slot.picked } else { &slot.outputs };
+        let mut words = vec![0u32; 4 * slot.picks];
+        from.buffer.read(0, bytemuck::cast_slice_mut(&mut words)).map_err(|e| self.failed(e))?;
+        Ok(pick::results(&words))
     }
 
     fn set_tracing(&mut self, on: bool) {

@@ -9,6 +9,7 @@ use wootz_graph::{
 };
 
 use super::launch::{ArgBytes, Call, Launch, Place, Shape};
+use super::pick::Reach;
 use super::rope;
 use super::step::{Counts, StepLayout, StepPart};
 use super::transfer::Transfer;
@@ -26,6 +27,8 @@ pub(super) struct Program {
     /// Entries of the embedding table.
     pub(super) vocab: u64,
     pub(super) output: Option<OutputPlace>,
+    /// The launches that pick tokens, once they are needed, by the most candidates of a row.
+    pub(super) picks: Vec<(Reach, Vec<Launch>)>,
 }
 
 /// The value that the host reads.
@@ -96,7 +99,7 @@ impl Compiler<'_> {
             }
             launches.extend(made);
         }
-        Ok(Program { plan, launches, layout, vocab, output })
+        Ok(Program { plan, launches, layout, vocab, output, picks: Vec::new() })
     }
 }
 
@@ -282,6 +285,7 @@ impl StepBuilder<'_, '_> {
             .call(library, "embed")
             .bind("table", Place::Fixed(self.matrix(table)?))
             .bind("ids", self.place(ids)?)
+            .bind("picked", Place::PickedBefore)
             .bind("y", self.place(out)?);
         let (rows, threads) = (self.rows(out), 64);
         self.finish(call, threads, move |c| Shape {

@@ -2,17 +2,23 @@
 
 use std::ops::Range;
 
-use wootz_graph::{BLOCK_TOKENS, GraphKey, RunError, StepInputs};
+use wootz_graph::{BLOCK_TOKENS, GraphKey, RunError, Sampling, StepInputs};
 
-use crate::args::{TokenSpan, TokenTile};
+use crate::args::{PickEdit, PickRow, TokenSpan, TokenTile};
 
 /// Row counts of a step that runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) tokens: u32,
     pub(super) outputs: u32,
     /// Entries of [`StepPart::Tiles`].
     pub(super) tiles: u32,
+    /// Entries of [`StepPart::Blocks`].
+    pub(super) blocks: u32,
+    /// Entries of [`StepPart::Picks`].
+    pub(super) picks: u32,
+    /// Entries of [`StepPart::Edits`].
+    pub(super) edits: u32,
 }
 
 /// Tokens of a tile; as in attention_tiles.metal.
@@ -32,9 +38,13 @@ pub(super) enum StepPart {
     Spans(u32),
     /// Physical blocks of all sequences and groups, one list after the other.
     Blocks,
+    /// A [`PickRow`] for each row from which a token is picked.
+    Picks,
+    /// Changes of their logits.
+    Edits,
 }
 
-/// Places of the parts: all but the blocks have their full size, whatever the step.
+/// Places of the parts: those before the blocks have their full size, whatever the step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StepLayout {
     tokens: u64,
@@ -58,8 +68,9 @@ impl StepLayout {
         }
     }
 
-    /// First byte of a part.
-    pub(super) fn offset(&self, part: StepPart) -> u64 {
+    /// First byte of a part in a step with these counts.
+    pub(super) fn offset(&self, part: StepPart, counts: Counts) -> u64 {
+        let end = |part| (self.offset(part, counts) + self.bytes(part, counts)).next_multiple_of(ALIGN);
         let group = |g: u64| 2 * self.tokens + self.outputs + self.tiles + g * 5 * self.tokens;
         match part {
             StepPart::Tokens => 0,
@@ -69,28 +80,44 @@ impl StepLayout {
             StepPart::Slots(g) => group(u64::from(g)),
             StepPart::Spans(g) => group(u64::from(g)) + self.tokens,
             StepPart::Blocks => group(self.groups),
+            StepPart::Picks => end(StepPart::Blocks),
+            StepPart::Edits => end(StepPart::Picks),
         }
     }
 
-    /// Bytes of a part in a step whose data has `total` bytes.
-    pub(super) fn bytes(&self, part: StepPart, counts: Counts, total: u64) -> u64 {
+    /// Bytes of a part in a step with these counts.
+    pub(super) fn bytes(&self, part: StepPart, counts: Counts) -> u64 {
         match part {
             StepPart::Tokens | StepPart::Positions | StepPart::Slots(_) => 4 * u64::from(counts.tokens),
             StepPart::OutputRows => 4 * u64::from(counts.outputs),
             StepPart::Tiles => 8 * u64::from(counts.tiles),
             StepPart::Spans(_) => 16 * u64::from(counts.tokens),
-            StepPart::Blocks => total - self.offset(StepPart::Blocks),
+            StepPart::Blocks => 4 * u64::from(counts.blocks),
+            StepPart::Picks => size_of::<PickRow>() as u64 * u64::from(counts.picks),
+            StepPart::Edits => size_of::<PickEdit>() as u64 * u64::from(counts.edits),
         }
     }
 
-    /// The data of a step and the number of its tiles; `vocab` is the number of entries of the embedding table.
-    pub(super) fn pack(&self, inputs: &StepInputs<'_>, vocab: u64) -> Result<(Vec<u8>, u32), RunError> {
-        if let Some(token) = inputs.tokens.iter().find(|t| **t < 0 || **t as u64 >= vocab) {
+    /// The data of a step and its counts. `vocab` is the number of entries of the embedding table, `picked` that of
+    /// tokens that the step before has picked, `outputs` that of output rows.
+    pub(super) fn pack(
+        &self,
+        inputs: &StepInputs<'_>,
+        sampling: &[Sampling<'_>],
+        (vocab, picked, outputs): (u64, usize, usize),
+    ) -> Result<(Vec<u8>, Counts), RunError> {
+        let known = |token: i32| match token {
+            0.. => (token as u64) < vocab,
+            _ => ((-1 - token) as usize) < picked,
+        };
+        if let Some(token) = inputs.tokens.iter().find(|t| !known(**t)) {
             return Err(RunError::Input(format!("token {token} is not in the vocabulary")));
         }
-        let mut data = vec![0u8; self.offset(StepPart::Blocks) as usize];
+        let mut counts =
+            Counts { tokens: inputs.tokens.len() as u32, outputs: outputs as u32, ..Counts::default() };
+        let mut data = vec![0u8; self.offset(StepPart::Blocks, counts) as usize];
         let mut put = |part: StepPart, bytes: &[u8]| {
-            let at = self.offset(part) as usize;
+            let at = self.offset(part, counts) as usize;
             data[at..at + bytes.len()].copy_from_slice(bytes);
         };
         put(StepPart::Tokens, bytemuck::cast_slice(inputs.tokens));
@@ -126,8 +153,49 @@ impl StepLayout {
             put(StepPart::Spans(g as u32), bytemuck::cast_slice(&spans));
         }
         data.extend_from_slice(bytemuck::cast_slice(&blocks));
-        Ok((data, tiles.len() as u32))
+        counts.tiles = tiles.len() as u32;
+        counts.blocks = blocks.len() as u32;
+        let (rows, edits) = picks(sampling);
+        for (part, count, bytes) in [
+            (StepPart::Picks, rows.len(), bytemuck::cast_slice(&rows)),
+            (StepPart::Edits, edits.len(), bytemuck::cast_slice(&edits)),
+        ] {
+            if count > 0 {
+                data.resize(self.offset(part, counts) as usize, 0);
+                data.extend_from_slice(bytes);
+            }
+            match part {
+                StepPart::Picks => counts.picks = count as u32,
+                _ => counts.edits = count as u32,
+            }
+        }
+        Ok((data, counts))
     }
+}
+
+/// How the token of each row is picked, as kernels read it, and the changes of all rows.
+fn picks(sampling: &[Sampling<'_>]) -> (Vec<PickRow>, Vec<PickEdit>) {
+    let halves = |x: f64| (x.to_bits() as u32, (x.to_bits() >> 32) as u32);
+    let row = |s: &Sampling<'_>| {
+        let ((top_p_low, top_p_high), (uniform_low, uniform_high)) =
+            (halves(f64::from(s.top_p)), halves(s.uniform));
+        PickRow {
+            repeat_penalty: s.repeat_penalty,
+            frequency_penalty: s.frequency_penalty,
+            presence_penalty: s.presence_penalty,
+            top_k: s.top_k.max(1),
+            top_p_low,
+            top_p_high,
+            min_p_below: s.min_p_below,
+            temperature: s.temperature,
+            uniform_low,
+            uniform_high,
+        }
+    };
+    let edits = sampling.iter().zip(0..).flat_map(|(s, row)| {
+        s.edits.iter().map(move |e| PickEdit { row, token: e.token, bias: e.bias, seen: e.seen })
+    });
+    (sampling.iter().map(row).collect(), edits.collect())
 }
 
 /// Tokens of each sequence, which stand together.
@@ -184,11 +252,13 @@ mod tests {
         let key =
             GraphKey { tokens: 64, seqs: 2, outputs: Outputs::Some(1), kv_span: 256, wants: Wants::Logits };
         let layout = StepLayout::new(&key, 1);
-        let (data, tiles) = layout.pack(&inputs, 2).unwrap();
-        let counts = Counts { tokens: 41, outputs: 1, tiles };
+        let edits = [wootz_graph::LogitEdit { token: 9, bias: 0.5, seen: 3 }];
+        let sampling = Sampling { edits: &edits, top_k: 7, uniform: 0.5, ..Sampling::GREEDY };
+        let (data, counts) = layout.pack(&inputs, &[sampling], (2, 0, 1)).unwrap();
+        assert_eq!(counts, Counts { tokens: 41, outputs: 1, tiles: 3, blocks: 3, picks: 1, edits: 1 });
         let part = |part: StepPart| -> Vec<u32> {
-            let at = layout.offset(part) as usize;
-            let bytes = layout.bytes(part, counts, data.len() as u64) as usize;
+            let at = layout.offset(part, counts) as usize;
+            let bytes = layout.bytes(part, counts) as usize;
             data[at..at + bytes]
                 .chunks_exact(4)
                 .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
@@ -203,7 +273,13 @@ mod tests {
         assert_eq!(spans[..4], [0, 0, 10, 50]);
         assert_eq!(spans[160..], [2, 2, 70, 71]);
         assert_eq!(part(StepPart::Blocks), [5, 3, 7]);
-        // A token that the table of embeddings does not have.
-        assert!(layout.pack(&inputs, 1).is_err());
+        let row = part(StepPart::Picks);
+        assert_eq!((row.len(), row[3], row[9]), (10, 7, 0x3fe0_0000));
+        assert_eq!(part(StepPart::Edits), [0, 9, 0.5f32.to_bits(), 3]);
+        // A token that the table of embeddings does not have, and one that the step before did not pick.
+        assert!(layout.pack(&inputs, &[], (1, 0, 1)).is_err());
+        let fed = StepInputs { tokens: &[wootz_graph::picked_token(1); 41], ..inputs };
+        assert!(layout.pack(&fed, &[], (2, 1, 1)).is_err());
+        assert!(layout.pack(&fed, &[], (2, 2, 1)).is_ok());
     }
 }

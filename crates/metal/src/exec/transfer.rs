@@ -40,6 +40,11 @@ impl Transfer {
         if self.device.caps().unified { StorageMode::Shared } else { StorageMode::Managed }
     }
 
+    /// Where tokens that the GPU picks lie, for its next step and for the host.
+    pub(super) fn picked_mode(&self) -> StorageMode {
+        if self.device.caps().unified { StorageMode::Shared } else { self.gpu_mode() }
+    }
+
     fn stage(&self, bytes: u64, mode: StorageMode, what: &str) -> Result<Buffer, MetalError> {
         self.device.buffer(bytes.min(STAGE).min(self.device.caps().max_buffer), mode, what)
     }

@@ -16,7 +16,7 @@ fn matrix_types() -> impl Iterator<Item = WeightType> {
 
 /// One variant of each kernel file, or several where macros choose code.
 fn libraries() -> Vec<Library> {
-    let mut list: Vec<Library> = ["elementwise", "norm", "route"].map(Library::plain).into();
+    let mut list: Vec<Library> = ["elementwise", "norm", "route", "sampling"].map(Library::plain).into();
     list.extend(matrix_types().map(|ty| Library::plain("embed").with("WEIGHT", ty)));
     for ty in [WeightType::F16, WeightType::Q4_K] {
         for batch in [1, 4] {

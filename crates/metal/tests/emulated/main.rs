@@ -8,5 +8,6 @@ mod executor;
 mod model;
 mod models;
 mod mutants;
+mod picks;
 mod sweeps;
 mod table;
