@@ -8,13 +8,12 @@ use wootz_text::Segment;
 
 pub use wootz_arch::Pooling;
 
-use crate::context::{Context, RowsWanted, SequenceId, StepPart};
-use crate::engine::Engine;
+use crate::context::{Context, Limits, RowsWanted, SequenceId, StepPart};
 use crate::error::Error;
 use crate::model::Model;
 
 /// Tokens of several texts in one step: more do not make products faster.
-const TOGETHER: usize = 512;
+pub(crate) const TOGETHER: usize = 512;
 
 /// Where files keep the template of a pair that is ranked.
 const RANK_TEMPLATE: &str = "tokenizer.chat_template.rerank";
@@ -123,6 +122,38 @@ impl Model {
         }
     }
 
+    /// The way of pooling that makes embeddings, where one is given or the model has one.
+    pub(crate) fn embeds_by(&self, pooling: Option<Pooling>) -> Result<Pooling, Error> {
+        let pooling = pooling.or(self.pooling()).filter(|pooling| *pooling != Pooling::Rank);
+        pooling.ok_or(Error::WrongUse { gives: self.gives(), asked: "embeddings" })
+    }
+
+    /// What makes scores of the classifier's rows.
+    pub(crate) fn scores(&self) -> Result<Scores, Error> {
+        if self.arch().wants() != Wants::Scores {
+            return Err(Error::WrongUse { gives: self.gives(), asked: "rankings" });
+        }
+        let labels = &self.arch().hparams().labels;
+        Ok(Scores { yes: labels.iter().position(|label| label == YES).unwrap_or(0) })
+    }
+
+    /// Checks texts that are to be embedded.
+    pub(crate) fn check_texts(&self, texts: &[Vec<u32>], limits: &Limits) -> Result<(), Error> {
+        let vocab = self.arch().hparams().vocab;
+        for tokens in texts {
+            if tokens.is_empty() {
+                return Err(Error::EmptyPrompt);
+            }
+            if let Some(token) = tokens.iter().find(|t| **t >= vocab) {
+                return Err(Error::BadToken { token: *token, vocab });
+            }
+            if tokens.len() > limits.context {
+                return Err(Error::TextTooLong { tokens: tokens.len(), context: limits.context });
+            }
+        }
+        Ok(())
+    }
+
     /// Tokens of a query and a document that are ranked together: by the file's template or, without one, one after the
     /// other with the separators that the vocabulary has.
     pub fn pair_tokens(&self, query: &str, document: &str) -> Vec<u32> {
@@ -186,11 +217,8 @@ impl Context {
     /// The model generates text and no pooling is given, or it is [`Pooling::Rank`]; a text is empty, holds an unknown
     /// token or is longer than the context; a step fails.
     pub fn embed(&mut self, texts: &[Vec<u32>], pooling: Option<Pooling>) -> Result<Vec<Embedding>, Error> {
-        let pooling = pooling.or(self.model().pooling());
-        match pooling.filter(|pooling| *pooling != Pooling::Rank) {
-            Some(pooling) => self.pooled(texts, pooling, Wants::Hidden),
-            None => Err(Error::WrongUse { gives: self.model().gives(), asked: "embeddings" }),
-        }
+        let pooling = self.model().embeds_by(pooling)?;
+        self.pooled(texts, pooling, Wants::Hidden)
     }
 
     /// Scores of pairs that [`Model::pair_tokens`] made: what the classifier gives or, where it has several labels, the
@@ -199,13 +227,8 @@ impl Context {
     /// # Errors
     /// The model has no classifier; a text is empty, holds an unknown token or is longer than the context; a step fails.
     pub fn rank(&mut self, pairs: &[Vec<u32>]) -> Result<Vec<f32>, Error> {
-        if self.model().arch().wants() != Wants::Scores {
-            return Err(Error::WrongUse { gives: self.model().gives(), asked: "rankings" });
-        }
-        let labels = &self.model().arch().hparams().labels;
-        let yes = labels.iter().position(|label| label == YES).unwrap_or(0);
-        let scores = self.pooled(pairs, Pooling::Rank, Wants::Scores)?;
-        Ok(scores.iter().map(|s| score(&s.rows[0], yes)).collect())
+        let scores = self.model().scores()?;
+        Ok(scores.of(&self.pooled(pairs, Pooling::Rank, Wants::Scores)?))
     }
 
     /// Runs texts in as few steps as fit and pools their rows.
@@ -215,22 +238,12 @@ impl Context {
         pooling: Pooling,
         wants: Wants,
     ) -> Result<Vec<Embedding>, Error> {
-        let vocab = self.model().arch().hparams().vocab;
         let limits = self.limits();
-        for tokens in texts {
-            if tokens.is_empty() {
-                return Err(Error::EmptyPrompt);
-            }
-            if let Some(token) = tokens.iter().find(|t| **t >= vocab) {
-                return Err(Error::BadToken { token: *token, vocab });
-            }
-            if tokens.len() > limits.context {
-                return Err(Error::TextTooLong { tokens: tokens.len(), context: limits.context });
-            }
-        }
+        self.model().check_texts(texts, &limits)?;
         let blocks = self.blocks().min().unwrap_or(0);
+        let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
         let mut results = Vec::with_capacity(texts.len());
-        let mut rest = texts;
+        let mut rest = &texts[..];
         while !rest.is_empty() {
             let group = group(rest, limits.batch.min(TOGETHER), blocks);
             let (now, later) = rest.split_at(group);
@@ -240,9 +253,10 @@ impl Context {
         Ok(results)
     }
 
-    fn pooled_together(
+    /// Runs texts that fit one step, or one text, and pools their rows.
+    pub(crate) fn pooled_together(
         &mut self,
-        texts: &[Vec<u32>],
+        texts: &[&[u32]],
         pooling: Pooling,
         wants: Wants,
     ) -> Result<Vec<Embedding>, Error> {
@@ -259,7 +273,7 @@ impl Context {
 
     fn open_texts<'a>(
         &mut self,
-        texts: &'a [Vec<u32>],
+        texts: &[&'a [u32]],
         pooling: Pooling,
         open: &mut Vec<Text<'a>>,
     ) -> Result<(), Error> {
@@ -308,7 +322,7 @@ impl Context {
 }
 
 /// How many of the first texts fit one step, at least one.
-fn group(texts: &[Vec<u32>], tokens: usize, blocks: usize) -> usize {
+fn group(texts: &[&[u32]], tokens: usize, blocks: usize) -> usize {
     let (mut tokens_left, mut blocks_left) = (tokens, blocks);
     let fits = texts.iter().take_while(|text| {
         let (tokens, blocks) = (text.len(), text.len().div_ceil(BLOCK_TOKENS));
@@ -322,15 +336,26 @@ fn group(texts: &[Vec<u32>], tokens: usize, blocks: usize) -> usize {
     fits.count().max(1)
 }
 
-/// The score of a pair from those of the labels.
-fn score(labels: &[f32], yes: usize) -> f32 {
-    if labels.len() == 1 {
-        return labels[0];
+/// Makes scores of pairs from those of the classifier's labels.
+pub(crate) struct Scores {
+    /// The label that says yes.
+    yes: usize,
+}
+
+impl Scores {
+    pub(crate) fn of(&self, pairs: &[Embedding]) -> Vec<f32> {
+        pairs.iter().filter_map(|pair| pair.rows.first()).map(|labels| self.one(labels)).collect()
     }
-    let max = labels.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let weights = labels.iter().map(|x| f64::from(x - max).exp());
-    let sum: f64 = weights.clone().sum();
-    (weights.clone().nth(yes).unwrap_or(0.0) / sum) as f32
+
+    fn one(&self, labels: &[f32]) -> f32 {
+        if labels.len() == 1 {
+            return labels[0];
+        }
+        let max = labels.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let weights = labels.iter().map(|x| f64::from(x - max).exp());
+        let sum: f64 = weights.clone().sum();
+        (weights.clone().nth(self.yes).unwrap_or(0.0) / sum) as f32
+    }
 }
 
 /// The rows of a text as they come.
@@ -381,24 +406,6 @@ impl Pool {
     }
 }
 
-impl Engine {
-    /// As [`Context::embed`], between two steps of what else runs.
-    ///
-    /// # Errors
-    /// As [`Context::embed`]; the queue is full, or the engine has stopped.
-    pub fn embed(&self, texts: Vec<Vec<u32>>, pooling: Option<Pooling>) -> Result<Vec<Embedding>, Error> {
-        self.request(move |context| context.embed(&texts, pooling))
-    }
-
-    /// As [`Context::rank`], between two steps of what else runs.
-    ///
-    /// # Errors
-    /// As [`Context::rank`]; the queue is full, or the engine has stopped.
-    pub fn rank(&self, pairs: Vec<Vec<u32>>) -> Result<Vec<f32>, Error> {
-        self.request(move |context| context.rank(&pairs))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -438,10 +445,13 @@ mod tests {
 
     #[test]
     fn groups_fit_tokens_and_blocks() {
-        let texts = |lengths: &[usize]| lengths.iter().map(|n| vec![0; *n]).collect::<Vec<_>>();
-        assert_eq!(group(&texts(&[10, 10, 10]), 25, 100), 2);
-        assert_eq!(group(&texts(&[10, 33, 10]), 100, 3), 2);
-        assert_eq!(group(&texts(&[1000, 10]), 100, 3), 1);
+        let zeros = [0; 1000];
+        let group = |lengths: &[usize], tokens, blocks| {
+            super::group(&lengths.iter().map(|n| &zeros[..*n]).collect::<Vec<_>>(), tokens, blocks)
+        };
+        assert_eq!(group(&[10, 10, 10], 25, 100), 2);
+        assert_eq!(group(&[10, 33, 10], 100, 3), 2);
+        assert_eq!(group(&[1000, 10], 100, 3), 1);
     }
 
     #[test]
@@ -459,6 +469,7 @@ mod tests {
 
     #[test]
     fn the_probability_of_yes_is_the_score() {
+        let score = |labels: &[f32], yes: usize| Scores { yes }.one(labels);
         assert_eq!(score(&[-3.5], 0), -3.5);
         assert!((score(&[2.0, 0.0], 0) - 0.880_797).abs() < 1e-6);
         assert!((score(&[2.0, 0.0], 1) - 0.119_203).abs() < 1e-6);

@@ -12,6 +12,7 @@
 mod flight;
 mod job;
 mod schedule;
+mod texts;
 mod worker;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,13 +20,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use wootz_graph::{DeviceInfo, MemoryUse, RunError};
+use wootz_graph::{DeviceInfo, MemoryUse, RunError, Wants};
 
 use crate::context::{Context, Limits};
+use crate::embed::{Embedding, Pooling};
 use crate::error::Error;
 use crate::model::Model;
 use crate::request::{Event, Request};
 use job::Job;
+use texts::Texts;
 use worker::Worker;
 
 /// Receives the events of a request, on the engine's thread: it must not block.
@@ -69,6 +72,7 @@ pub struct EngineStats {
 
 enum Command {
     Submit(Box<Job>),
+    Embed(Box<Texts>),
     Cancel(u64),
     Call(Box<dyn FnOnce(&mut Context) + Send>),
     Stop,
@@ -168,20 +172,71 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs `f` on the engine's thread as a request that waits until then.
+    /// Starts embedding texts, by the model's own way of pooling where `pooling` is `None`; `done` hears what became of
+    /// them, on the engine's thread, and must not block. Texts of several requests run together in a step, between those
+    /// of what else runs.
     ///
     /// # Errors
-    /// The queue is full, the engine has stopped, or `f` fails.
-    pub(crate) fn request<R: Send + 'static>(
+    /// As [`Context::embed`] but for failed steps; the queue is full, or the engine has stopped.
+    pub fn start_embedding(
         &self,
-        f: impl FnOnce(&mut Context) -> Result<R, Error> + Send + 'static,
-    ) -> Result<R, Error> {
+        texts: Vec<Vec<u32>>,
+        pooling: Option<Pooling>,
+        done: impl FnOnce(Result<Vec<Embedding>, Error>) + Send + 'static,
+    ) -> Result<Handle, Error> {
+        let pooling = self.model.embeds_by(pooling)?;
+        self.start_texts(texts, pooling, Wants::Hidden, Box::new(done))
+    }
+
+    /// Starts scoring pairs that [`Model::pair_tokens`] made, as [`start_embedding`](Self::start_embedding) does.
+    ///
+    /// # Errors
+    /// As [`Context::rank`] but for failed steps; the queue is full, or the engine has stopped.
+    pub fn start_ranking(
+        &self,
+        pairs: Vec<Vec<u32>>,
+        done: impl FnOnce(Result<Vec<f32>, Error>) + Send + 'static,
+    ) -> Result<Handle, Error> {
+        let scores = self.model.scores()?;
+        let reply = move |result: Result<Vec<Embedding>, Error>| done(result.map(|rows| scores.of(&rows)));
+        self.start_texts(pairs, Pooling::Rank, Wants::Scores, Box::new(reply))
+    }
+
+    fn start_texts(
+        &self,
+        tokens: Vec<Vec<u32>>,
+        pooling: Pooling,
+        wants: Wants,
+        reply: texts::Reply,
+    ) -> Result<Handle, Error> {
+        self.model.check_texts(&tokens, &self.limits)?;
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.wait()?;
-        let waiting = self.waiting.clone();
-        self.with_context(move |context| {
-            waiting.fetch_sub(1, Ordering::Relaxed);
-            f(context)
-        })?
+        let texts = Texts { id, tokens, pooling, wants, done: Vec::new(), reply };
+        self.commands.send(Command::Embed(Box::new(texts))).map_err(|_| Error::Stopped)?;
+        Ok(Handle { id, commands: self.commands.clone() })
+    }
+
+    /// Embeddings of texts, as [`start_embedding`](Self::start_embedding) makes them.
+    ///
+    /// # Errors
+    /// As [`Context::embed`]; the queue is full, or the engine has stopped.
+    pub fn embed(&self, texts: Vec<Vec<u32>>, pooling: Option<Pooling>) -> Result<Vec<Embedding>, Error> {
+        let (tx, rx) = channel();
+        // The receiver waits for it below.
+        self.start_embedding(texts, pooling, move |result| drop(tx.send(result)))?;
+        rx.recv().map_err(|_| Error::Stopped)?
+    }
+
+    /// Scores of pairs, as [`start_ranking`](Self::start_ranking) makes them.
+    ///
+    /// # Errors
+    /// As [`Context::rank`]; the queue is full, or the engine has stopped.
+    pub fn rank(&self, pairs: Vec<Vec<u32>>) -> Result<Vec<f32>, Error> {
+        let (tx, rx) = channel();
+        // The receiver waits for it below.
+        self.start_ranking(pairs, move |result| drop(tx.send(result)))?;
+        rx.recv().map_err(|_| Error::Stopped)?
     }
 
     /// Starts a request and returns its events one by one.

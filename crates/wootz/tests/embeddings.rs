@@ -1,6 +1,7 @@
 //! Embeddings and scores against numbers that `scripts/make-embedding-goldens.py` computed with numpy.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use serde_json::Value;
 use wootz::embed::{Norm, cosine};
@@ -185,6 +186,64 @@ fn a_model_that_generates_also_embeds_between_its_steps() {
     let generation = engine.generate(Request::new(vec![9; 20]).max_tokens(40)).unwrap();
     assert_eq!(engine.embed(texts, Some(Pooling::Mean)).unwrap(), alone);
     assert!(generation.into_iter().any(|event| matches!(event, Event::Done(_))));
+    assert_eq!(engine.waiting(), 0);
+}
+
+/// Calls `f` while the engine's thread stands still, so that all that it submits is there at once.
+fn while_held<R>(engine: &Engine, f: impl FnOnce() -> R) -> R {
+    let (release, released) = channel::<()>();
+    std::thread::scope(|scope| {
+        let (holds, held) = channel();
+        scope.spawn(move || {
+            engine.with_context(move |_| {
+                holds.send(()).unwrap();
+                // Ends as the sender goes.
+                let _ = released.recv();
+            })
+        });
+        held.recv().unwrap();
+        let result = f();
+        drop(release);
+        result
+    })
+}
+
+#[test]
+fn a_short_request_does_not_wait_for_a_long_one() {
+    let engine = Engine::start(context("bert", pooling(1)), EngineOptions::default()).unwrap();
+    let long: Vec<Vec<u32>> = (0..50).map(|i| vec![5 + i; 60]).collect();
+    let alone = engine.embed(long.clone(), None).unwrap();
+    let (tell, told) = channel();
+    while_held(&engine, || {
+        for (name, texts) in [("long", long.clone()), ("short", vec![vec![7; 3]]), ("none", Vec::new())] {
+            let tell = tell.clone();
+            engine.start_embedding(texts, None, move |result| tell.send((name, result)).unwrap()).unwrap();
+        }
+        assert_eq!(engine.waiting(), 3);
+    });
+    let replies: Vec<_> = told.iter().take(3).map(|(name, result)| (name, result.unwrap())).collect();
+    assert_eq!((replies[0].0, replies[1].0, replies[2].0), ("none", "short", "long"));
+    assert_eq!((replies[1].1.len(), &replies[2].1), (1, &alone));
+    assert_eq!(engine.waiting(), 0);
+}
+
+#[test]
+fn texts_can_be_taken_back_and_the_queue_is_bounded() {
+    let options = EngineOptions { queue: 2, ..EngineOptions::default() };
+    let engine = Engine::start(context("bert", pooling(1)), options).unwrap();
+    let (tell, told) = channel();
+    while_held(&engine, || {
+        let start = |name: &'static str| {
+            let tell = tell.clone();
+            engine.start_embedding(vec![vec![5]], None, move |_| tell.send(name).unwrap())
+        };
+        let first = start("first").unwrap();
+        start("second").unwrap();
+        assert!(matches!(start("third"), Err(Error::QueueFull { waiting: 2, limit: 2 })));
+        first.cancel();
+    });
+    drop(tell);
+    assert_eq!(told.iter().collect::<Vec<_>>(), ["second"]);
     assert_eq!(engine.waiting(), 0);
 }
 

@@ -7,7 +7,7 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Value, json};
 use wootz::embed::Norm;
-use wootz::{Embedding, Engine, Model};
+use wootz::{Embedding, Engine, Handle, Model};
 
 use crate::chat::blocking;
 use crate::error::{ApiError, Kind};
@@ -81,8 +81,17 @@ pub(crate) const RERANK: &[Field] = &[
 /// A text as tokens.
 type Tokens = Vec<u32>;
 
-/// Tokens of a call to the engine: between two of them other requests run, and a client that has gone is noticed.
-const AT_ONCE: usize = 2048;
+/// Hears the results of a request's texts.
+type Done<T> = Box<dyn FnOnce(Result<Vec<T>, wootz::Error>) + Send>;
+
+/// Takes texts back from the engine as their request ends, which does nothing once they are done.
+struct CancelOnDrop(Handle);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
 
 /// `POST /v1/embeddings`
 pub(crate) async fn openai(call: Call) -> Result<Response, ApiError> {
@@ -147,7 +156,7 @@ pub(crate) async fn rerank(call: Call) -> Result<Response, ApiError> {
     });
     let texts = Texts::new(&call, loaded, pairs.await?, |i| format!("documents[{i}]"))?;
     let (model, tokens) = (texts.loaded.name.clone(), texts.count);
-    let scores = texts.run(&call, Engine::rank).await?;
+    let scores = texts.run(&call, |engine, pairs, done| engine.start_ranking(pairs, done)).await?;
     let mut ranked: Vec<(usize, f32)> = scores.into_iter().enumerate().collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
     ranked.truncate(fields.count("top_n").unwrap_or(usize::MAX));
@@ -229,38 +238,42 @@ impl Texts {
         Ok(Texts { loaded, tokens, count })
     }
 
-    /// Calls the engine with some texts at a time.
+    /// Has the engine work on the texts; a client that goes away takes them back.
     async fn run<T: Send + 'static>(
         self,
         call: &Call,
-        work: fn(&Engine, Vec<Tokens>) -> Result<Vec<T>, wootz::Error>,
+        start: impl FnOnce(&Engine, Vec<Tokens>, Done<T>) -> Result<Handle, wootz::Error>,
     ) -> Result<Vec<T>, ApiError> {
-        let (metrics, start) = (&call.app.metrics, Instant::now());
-        let deadline = call.app.options.timeout.map(|limit| (limit, start + limit));
-        let mut results = Vec::with_capacity(self.tokens.len());
-        for texts in groups(self.tokens) {
-            let loaded = self.loaded.clone();
-            let piece = blocking(move || Ok(work(&loaded.engine, texts)?));
-            let done = match deadline {
-                None => piece.await,
-                Some((limit, deadline)) => {
-                    tokio::time::timeout_at(deadline.into(), piece).await.unwrap_or_else(|_| Err(late(limit)))
-                }
-            };
-            let done = done.inspect_err(|e| {
-                add(if e.kind == Kind::Busy { &metrics.refused } else { &metrics.failed }, 1);
-            });
-            results.extend(done?);
-        }
+        let (metrics, begun) = (&call.app.metrics, Instant::now());
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let done = Box::new(move |result| {
+            // The client may have gone; then nobody needs the result.
+            let _ = tell.send(result);
+        });
+        let handle = start(&self.loaded.engine, self.tokens, done).inspect_err(|e| {
+            if matches!(e, wootz::Error::QueueFull { .. }) {
+                add(&metrics.refused, 1);
+            }
+        })?;
+        let _guard = CancelOnDrop(handle);
+        let told = async { told.await.unwrap_or(Err(wootz::Error::Stopped)) };
+        let result = match call.app.options.timeout {
+            None => told.await.map_err(ApiError::from),
+            Some(limit) => match tokio::time::timeout(limit, told).await {
+                Ok(result) => result.map_err(ApiError::from),
+                Err(_) => Err(late(limit)),
+            },
+        };
+        let results = result.inspect_err(|_| add(&metrics.failed, 1))?;
         add(&metrics.prompt_tokens, self.count as u64);
-        add(&metrics.prompt_micros, start.elapsed().as_micros() as u64);
+        add(&metrics.prompt_micros, begun.elapsed().as_micros() as u64);
         add(&metrics.finished, 1);
         Ok(results)
     }
 
     /// Embeddings as the model gives them.
     async fn embed(self, call: &Call) -> Result<Vec<Embedding>, ApiError> {
-        self.run(call, |engine, texts| engine.embed(texts, None)).await
+        self.run(call, |engine, texts, done| engine.start_embedding(texts, None, done)).await
     }
 
     /// One normalised embedding of each text, of as many numbers as asked for.
@@ -299,25 +312,6 @@ fn tokens(model: &Model, prompt: &Prompt, param: &str) -> Result<Tokens, ApiErro
             Ok(list.iter().map(part).collect::<Result<Vec<_>, _>>()?.concat())
         }
     }
-}
-
-/// Texts in order, as many at a time as have [`AT_ONCE`] tokens, at least one.
-fn groups(texts: Vec<Tokens>) -> Vec<Vec<Tokens>> {
-    let mut groups: Vec<Vec<Tokens>> = Vec::new();
-    let mut left = 0;
-    for text in texts {
-        match groups.last_mut() {
-            Some(group) if text.len() <= left => {
-                left -= text.len();
-                group.push(text);
-            }
-            _ => {
-                left = AT_ONCE.saturating_sub(text.len());
-                groups.push(vec![text]);
-            }
-        }
-    }
-    groups
 }
 
 #[derive(Serialize)]
@@ -412,18 +406,5 @@ mod tests {
         assert_eq!(base64_of(&[1.0, -2.5]), "AACAPwAAIMA=");
         assert_eq!(base64_of(&[1.0, -2.5, 0.0]), "AACAPwAAIMAAAAAA");
         assert_eq!(base64_of(&[]), "");
-    }
-
-    #[test]
-    fn groups_keep_the_order_and_hold_so_many_tokens() {
-        let texts = |lengths: &[usize]| lengths.iter().map(|n| vec![0; *n]).collect::<Vec<Tokens>>();
-        let lengths = |lengths: &[usize]| -> Vec<Vec<usize>> {
-            groups(texts(lengths)).iter().map(|g| g.iter().map(Vec::len).collect()).collect()
-        };
-        assert_eq!(
-            lengths(&[1000, 1000, 48, 1, 5000, 2]),
-            [vec![1000, 1000, 48], vec![1], vec![5000], vec![2]]
-        );
-        assert!(groups(Vec::new()).is_empty());
     }
 }

@@ -9,6 +9,7 @@ use wootz_graph::RunError;
 
 use super::flight::Flight;
 use super::job::Job;
+use super::texts::Texts;
 use super::{Command, EngineOptions, EngineStats, schedule};
 use crate::constraint::{Constraint, ConstraintError};
 use crate::context::{Context, RowsWanted, StepPart};
@@ -23,9 +24,11 @@ pub(super) struct Worker {
     pub(super) context: Context,
     options: EngineOptions,
     inbox: Receiver<Command>,
-    waiting: Arc<AtomicUsize>,
+    pub(super) waiting: Arc<AtomicUsize>,
     stats: Arc<Mutex<EngineStats>>,
     queue: VecDeque<Job>,
+    /// Requests with texts to be embedded.
+    pub(super) texts: VecDeque<Texts>,
     /// In the order of their start.
     pub(super) running: Vec<Job>,
     /// The step under way.
@@ -43,8 +46,8 @@ impl Worker {
         waiting: Arc<AtomicUsize>,
         stats: Arc<Mutex<EngineStats>>,
     ) -> Worker {
-        let (queue, running) = (VecDeque::new(), Vec::new());
-        Worker { context, options, inbox, waiting, stats, queue, running, flight: None }
+        let (queue, texts, running) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        Worker { context, options, inbox, waiting, stats, queue, texts, running, flight: None }
     }
 
     pub(super) fn run(&mut self) {
@@ -56,6 +59,7 @@ impl Worker {
             if !self.running.is_empty() || self.flight.is_some() {
                 self.step();
             }
+            self.embed();
             self.tell();
         }
         self.land(None);
@@ -67,7 +71,8 @@ impl Worker {
     /// Takes what has arrived, waiting where there is nothing else to do; `false` to stop.
     fn take_commands(&mut self) -> bool {
         loop {
-            let idle = self.queue.is_empty() && self.running.is_empty() && self.flight.is_none();
+            let generates = !self.queue.is_empty() || !self.running.is_empty() || self.flight.is_some();
+            let idle = !generates && self.texts.is_empty();
             let command = if idle {
                 self.tell();
                 match self.inbox.recv() {
@@ -83,6 +88,7 @@ impl Worker {
             };
             match command {
                 Command::Submit(job) => self.queue.push_back(*job),
+                Command::Embed(texts) => self.texts.push_back(*texts),
                 Command::Cancel(id) => self.cancel(id),
                 Command::Call(f) => {
                     self.land(None);
@@ -94,6 +100,7 @@ impl Worker {
     }
 
     fn cancel(&mut self, id: u64) {
+        self.cancel_texts(id);
         if let Some(i) = self.queue.iter().position(|j| j.id == id) {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
             if let Some(job) = self.queue.remove(i) {
