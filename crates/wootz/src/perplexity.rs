@@ -41,7 +41,8 @@ impl Perplexity {
 /// is replaced by it. This is how llama.cpp cuts a text, so that figures can be compared.
 ///
 /// # Errors
-/// The text is shorter than one chunk, a chunk does not fit the context, a step fails, or `row` does.
+/// The text is shorter than one chunk, a chunk does not fit the context, the model generates no text, a step fails, or
+/// `row` does.
 pub fn each_prediction<E: From<Error>>(
     context: &mut Context,
     tokens: &[u32],
@@ -49,6 +50,7 @@ pub fn each_prediction<E: From<Error>>(
     mut row: impl FnMut(usize, u32, &[f32]) -> Result<(), E>,
 ) -> Result<(), E> {
     check_length(tokens, size)?;
+    context.model().check_generates()?;
     let tokenizer = context.model().tokenizer();
     let bos = tokenizer.bos().filter(|_| tokenizer.adds_bos());
     let batch = context.limits().batch;
