@@ -10,6 +10,7 @@ use wootz::sample::BitMask;
 use wootz::{Constraint, ConstraintError, Segment, Tokenizer};
 
 use crate::error::{ApiError, Kind};
+use crate::schema::rewrite;
 
 /// What an answer must look like.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +62,7 @@ fn compact(schema: &Value) -> Value {
         // Anything, or nothing.
         Value::Bool(true) => json!({}),
         Value::Bool(false) => json!({ "not": {} }),
-        other => other.clone(),
+        other => rewrite(other),
     };
     if let Some(map) = schema.as_object_mut() {
         map.entry("x-guidance").or_insert_with(
@@ -266,5 +267,25 @@ pub(crate) fn until(tokenizer: &Tokenizer, name: &str, marker: &str) -> String {
     match end.starts_with("<[") {
         true => format!("{name}: /(.|\\n)*/ {end}\n"),
         false => format!("{name}[suffix={end}]: /(.|\\n)*/\n"),
+    }
+}
+
+#[cfg(test)]
+impl Grammars {
+    /// Grammars over a vocabulary of bytes.
+    pub(crate) fn bytes() -> Grammars {
+        let env = ApproximateTokEnv::single_byte_env();
+        let (vocab, end) = (env.tok_trie().vocab_size(), env.tok_trie().eos_token());
+        let mut factory = ParserFactory::new_simple(&env).unwrap();
+        factory.quiet();
+        Grammars { factory, ends: Arc::new([end]), vocab }
+    }
+
+    /// Whether an answer that follows a shape may be this text; `None` where the shape is refused.
+    pub(crate) fn accepts(&self, shape: &Shape, text: &str) -> Option<bool> {
+        let mut matcher = self.shape(shape, None, "test").ok()?.matcher.deep_clone();
+        let tokens: Vec<u32> = text.bytes().map(u32::from).collect();
+        let read = matcher.validate_tokens(&tokens).unwrap() == tokens.len();
+        Some(read && matcher.consume_tokens(&tokens).is_ok() && matcher.is_accepting().unwrap())
     }
 }

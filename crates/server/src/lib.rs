@@ -24,10 +24,11 @@ mod page;
 mod presets;
 mod run;
 mod sampling;
+mod schema;
 mod server;
 mod text;
 mod toolcall;
 
 pub use models::{LoadError, Loader, ModelSpec, Preset};
 pub use presets::{ModelEntry, Presets, PresetsError};
-pub use server::{Level, Log, Server, ServerError, ServerOptions};
+pub use server::{Server, ServerError, ServerOptions};
