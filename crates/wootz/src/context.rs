@@ -72,6 +72,9 @@ const NAMESPACE: &str = "";
 /// plans and other programs.
 const CACHE_SHARE: u64 = 2;
 
+/// A context that the user has not named is never shorter than this, but for models whose own is.
+const SHORTEST: usize = 512;
+
 /// A model on a device.
 pub struct Context {
     model: Arc<Model>,
@@ -462,24 +465,24 @@ fn fit(model: &Model, info: &DeviceInfo, options: &ContextOptions) -> Result<(Li
         false => (hp.context_length as usize, options.batch.max(hp.context_length as usize)),
     };
     let layout = |context: usize| layout(model, context, sequences, batch, options);
-    let free = info.memory_free.map(|free| free.saturating_sub(model.arch().weights().total_bytes()));
+    let memory = info.memory_free.into_iter().chain(options.memory).min();
+    let free = memory.map(|free| free.saturating_sub(model.arch().weights().total_bytes()));
+    let longest = hp.context_length as usize;
     let context = match (options.context.map(|context| context.min(most)), free) {
-        (Some(context), free) => {
-            let needed = layout(context.max(1)).total_bytes();
-            if let Some(available) = free.filter(|free| needed > *free) {
-                return Err(Error::ContextMemory { context, needed, available });
-            }
-            context.max(1)
-        }
-        (None, None) => hp.context_length as usize,
+        (Some(context), _) => context.max(1),
+        (None, None) => longest,
         (None, Some(free)) => {
-            let mut context = hp.context_length as usize;
-            while context > BLOCK_TOKENS && layout(context).total_bytes() > free / CACHE_SHARE {
-                context = (context / 2).next_multiple_of(BLOCK_TOKENS);
+            let mut context = longest;
+            while context > SHORTEST && layout(context).total_bytes() > free / CACHE_SHARE {
+                context = (context / 2).next_multiple_of(BLOCK_TOKENS).max(SHORTEST);
             }
             context
         }
     };
+    let needed = layout(context).total_bytes();
+    if let Some(available) = free.filter(|free| needed > *free) {
+        return Err(Error::ContextMemory { context, needed, available });
+    }
     // A step never has more tokens than the context.
     let limits = Limits { context, sequences, batch: batch.min(context) };
     Ok((limits, layout(context)))

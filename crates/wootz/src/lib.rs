@@ -55,7 +55,7 @@ pub use engine::{Engine, EngineOptions, EngineStats, Generation, Handle, Sink};
 pub use error::Error;
 pub use model::{Model, ModelOptions};
 pub use options::ContextOptions;
-pub use request::{Event, Finish, Request, StopReason, Timings, TokenEvent};
+pub use request::{Event, Finish, Overflow, Request, StopReason, Timings, TokenEvent};
 pub use runner::plan;
 pub use selftest::selftest;
 pub use wootz_gguf as gguf;

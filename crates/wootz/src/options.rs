@@ -13,6 +13,8 @@ pub struct ContextOptions {
     pub sequences: usize,
     /// Tokens of a step at most.
     pub batch: usize,
+    /// Bytes that weights and caches may take at most; `None` for as many as are free.
+    pub memory: Option<u64>,
     /// Type of cached keys.
     pub k_type: KvType,
     /// Type of cached values.
@@ -27,6 +29,7 @@ impl Default for ContextOptions {
             context: None,
             sequences: 1,
             batch: 512,
+            memory: None,
             k_type: KvType::F16,
             v_type: KvType::F16,
         }

@@ -29,6 +29,22 @@ pub struct Request {
     pub user: u64,
     /// Waiting requests of a higher priority start first.
     pub priority: i32,
+    /// What happens where the answer does not fit the context.
+    pub overflow: Overflow,
+}
+
+/// What happens where prompt and answer do not fit the context. The prompt alone must fit in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overflow {
+    /// A request for more tokens than fit is refused.
+    #[default]
+    Refuse,
+    /// Where the context is full, half of the tokens behind the first `keep` are dropped, and the answer goes on from
+    /// those that are left until it has its `max_tokens`. Without those it ends where the context is full.
+    Slide {
+        /// Tokens at the start that stay, up to half of the context.
+        keep: usize,
+    },
 }
 
 impl Request {
@@ -45,6 +61,7 @@ impl Request {
             constraint: None,
             user: 0,
             priority: 0,
+            overflow: Overflow::Refuse,
         }
     }
 
@@ -144,6 +161,8 @@ pub struct Timings {
     pub cached_tokens: usize,
     /// Tokens generated.
     pub generated_tokens: usize,
+    /// Tokens of prompt and answer that were dropped as the context was full.
+    pub dropped_tokens: usize,
     /// From the request's arrival to the start of its first step.
     pub queued: Duration,
     /// From the start of the first step to the first token.

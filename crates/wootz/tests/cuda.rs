@@ -37,6 +37,7 @@ fn context(model: &Arc<Model>, device: &str, kv: KvType) -> Context {
         batch: 256,
         k_type: kv,
         v_type: kv,
+        ..ContextOptions::default()
     };
     Context::new(model.clone(), &options, &mut |_| ()).unwrap()
 }

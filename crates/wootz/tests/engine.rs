@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use wootz::sample::{BitMask, SamplingParams};
 use wootz::{
     Constraint, ConstraintError, Context, ContextOptions, Engine, EngineOptions, Error, Event, Model,
-    ModelOptions, Request, StopReason,
+    ModelOptions, Overflow, Request, StopReason,
 };
 use wootz_quant::WeightType;
 use wootz_testkit::tiny;
@@ -109,6 +109,68 @@ fn requests_that_wait_again_give_the_same_tokens() {
         assert_eq!((&tokens, reason.unwrap()), (alone, StopReason::Length));
     }
     assert!(engine.stats().preempted > 0, "{:?}", engine.stats());
+}
+
+/// Greedy, so that a continuation depends on the tokens before it alone.
+fn greedy(prompt: Vec<u32>, max_tokens: usize) -> Request {
+    let sampling = SamplingParams {
+        temperature: 0.0,
+        repeat_penalty: 1.0,
+        ignore_eos: true,
+        ..SamplingParams::default()
+    };
+    Request::new(prompt).max_tokens(max_tokens).sampling(sampling)
+}
+
+#[test]
+fn an_answer_that_slides_goes_on_from_what_is_left() {
+    const CONTEXT: usize = 96;
+    let engine = engine(CONTEXT, EngineOptions::default());
+    let prompt: Vec<u32> = (0..40).map(|i| 97 + i % 26).collect();
+    let beyond = engine.generate(greedy(prompt.clone(), 300)).map(|_| ());
+    assert!(matches!(beyond, Err(Error::ContextFull { .. })));
+    for keep in [0, 7, CONTEXT] {
+        let request = Request { overflow: Overflow::Slide { keep }, ..greedy(prompt.clone(), 300) };
+        let (slid, reason) = tokens(engine.generate(request).unwrap());
+        assert_eq!((slid.len(), reason.unwrap()), (300, StopReason::Length));
+        // The same by hand: whole requests one after the other, each from what the last one left.
+        let (mut left, mut out, keep) = (prompt.clone(), Vec::new(), keep.min(CONTEXT / 2));
+        while out.len() < 300 {
+            let n = (CONTEXT + 1 - left.len()).min(300 - out.len());
+            let (more, _) = tokens(engine.generate(greedy(left.clone(), n)).unwrap());
+            left.extend(&more);
+            out.extend(more);
+            let dropped = (left.len() - keep).div_ceil(2);
+            left.drain(keep..keep + dropped);
+        }
+        assert_eq!(slid, out, "{keep}");
+    }
+    // Without a number of tokens it ends where the context is full.
+    let open =
+        Request { max_tokens: None, overflow: Overflow::Slide { keep: 0 }, ..greedy(prompt.clone(), 1) };
+    let (whole, reason) = tokens(engine.generate(open).unwrap());
+    assert_eq!((whole.len(), reason.unwrap()), (CONTEXT + 1 - prompt.len(), StopReason::ContextFull));
+    // A prompt must fit in any case.
+    let long = Request { overflow: Overflow::Slide { keep: 0 }, ..greedy(vec![97; CONTEXT + 1], 1) };
+    assert!(matches!(engine.generate(long).map(|_| ()), Err(Error::ContextFull { .. })));
+}
+
+#[test]
+fn a_limit_of_memory_holds_for_weights_and_caches() {
+    let llama = wootz_arch::find("llama").unwrap();
+    let bytes = tiny::build(llama, tiny::Types(WeightType::Q4_0, WeightType::Q8_0), 7);
+    let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
+    let open = |memory| {
+        let options = ContextOptions { memory, threads: Some(1), ..ContextOptions::default() };
+        Context::new(model.clone(), &options, &mut |_| ())
+    };
+    let weights = model.arch().weights().total_bytes();
+    let free = open(None).unwrap();
+    let caches = free.memory().caches;
+    // The model's own context is as short as one that nobody named may be.
+    assert_eq!(open(Some(weights + caches)).unwrap().limits(), free.limits());
+    let refused = open(Some(weights + caches - 1)).map(|_| ());
+    assert!(matches!(refused, Err(Error::ContextMemory { available, .. }) if available == caches - 1));
 }
 
 #[test]

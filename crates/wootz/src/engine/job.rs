@@ -10,7 +10,7 @@ use crate::context::{Context, Limits, RowsWanted, SequenceId, StepPart};
 use crate::engine::Sink;
 use crate::error::Error;
 use crate::model::Model;
-use crate::request::{Event, Finish, Request, StopReason, Timings, TokenEvent};
+use crate::request::{Event, Finish, Overflow, Request, StopReason, Timings, TokenEvent};
 use crate::sample::{LogitEdit, Picked, Sampler, Sampling};
 
 pub(super) struct Job {
@@ -25,6 +25,9 @@ pub(super) struct Job {
     prompt_tokens: usize,
     /// Length of prompt and answer at which generation ends.
     end: usize,
+    /// Positions of the context, and the tokens at the start that stay where it is full.
+    context: usize,
+    keep: usize,
     end_reason: StopReason,
     show_special: bool,
     shown: Vec<u32>,
@@ -58,7 +61,8 @@ impl Job {
         let prompt = request.prompt.len();
         // The last token generated is never computed, so it needs no position.
         let room = (limits.context + 1).saturating_sub(prompt);
-        if room == 0 || request.max_tokens.is_some_and(|n| n > room) {
+        let slides = matches!(request.overflow, Overflow::Slide { .. });
+        if room == 0 || request.max_tokens.is_some_and(|n| n > room && !slides) {
             return Err(Error::ContextFull {
                 prompt,
                 max_tokens: request.max_tokens.unwrap_or(1),
@@ -67,7 +71,7 @@ impl Job {
             });
         }
         let (end, end_reason) = match request.max_tokens {
-            Some(n) => (prompt + n, StopReason::Length),
+            Some(n) => (prompt.saturating_add(n), StopReason::Length),
             None => (prompt + room, StopReason::ContextFull),
         };
         let mut sampler = Sampler::new(request.sampling, &model.sampler_vocab())?;
@@ -84,6 +88,11 @@ impl Job {
             tokens: request.prompt,
             prompt_tokens: prompt,
             end,
+            context: limits.context,
+            keep: match request.overflow {
+                Overflow::Refuse => 0,
+                Overflow::Slide { keep } => keep.min(limits.context / 2),
+            },
             end_reason,
             show_special: request.show_special,
             shown: request.shown,
@@ -120,6 +129,20 @@ impl Job {
         self.close(context);
     }
 
+    /// Whether the next token would have no position.
+    pub(super) fn is_full(&self) -> bool {
+        self.tokens.len() > self.context
+    }
+
+    /// Drops half of the tokens behind those that stay, and gives the sequence up; [`start`](Self::start) goes on.
+    pub(super) fn slide(&mut self, context: &mut Context) {
+        self.close(context);
+        let dropped = (self.tokens.len() - self.keep).div_ceil(2);
+        self.tokens.drain(self.keep..self.keep + dropped);
+        self.end -= dropped;
+        self.timings.dropped_tokens += dropped;
+    }
+
     /// Positions that the request holds once it has generated `more` tokens, or as many as it may.
     pub(super) fn length_soon(&self, more: usize) -> usize {
         self.end.min(self.tokens.len() + more)
@@ -130,9 +153,9 @@ impl Job {
         self.sequence.map_or(0, |s| self.tokens.len().saturating_sub(context.length(s)))
     }
 
-    /// Whether the next token is the last one, whichever it is.
+    /// Whether no step follows the one that picks the next token, as it is the last or has no position.
     pub(super) fn ends_with_next(&self) -> bool {
-        self.tokens.len() + 1 >= self.end
+        self.tokens.len() + 1 >= self.end || self.tokens.len() >= self.context
     }
 
     /// The next `n` tokens; the last of all returns its logits.

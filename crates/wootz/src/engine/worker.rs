@@ -158,10 +158,15 @@ impl Worker {
         if let Some(i) = last.map(|(i, _)| i) {
             let mut job = self.running.remove(i);
             job.pause(&mut self.context);
-            self.queue.push_front(job);
-            self.waiting.fetch_add(1, Ordering::Relaxed);
+            self.wait_again(job);
             self.stats().preempted += 1;
         }
+    }
+
+    /// Puts a request that has run before all that wait.
+    fn wait_again(&mut self, job: Job) {
+        self.queue.push_front(job);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Starts a step, or goes on with the one under way.
@@ -250,19 +255,23 @@ impl Worker {
 
     /// Brings running requests, by their index, what a step gave them, and ends those that are over.
     pub(super) fn advance(&mut self, outcome: Vec<(usize, Result<Option<TokenEvent>, Error>)>) {
-        let mut ended: Vec<(usize, Result<StopReason, Error>)> = Vec::new();
+        // Those that run no longer: they have ended, or go on with fewer tokens.
+        let mut gone: Vec<(usize, Result<Option<StopReason>, Error>)> = Vec::new();
         for (i, result) in outcome {
-            match result.map(|token| self.running[i].advance(&self.context, token)) {
-                Ok(None) => {}
-                Ok(Some(reason)) => ended.push((i, Ok(reason))),
-                Err(e) => ended.push((i, Err(e))),
+            let result = result.map(|token| self.running[i].advance(&self.context, token));
+            if !matches!(result, Ok(None)) || self.running[i].is_full() {
+                gone.push((i, result));
             }
         }
-        ended.sort_by_key(|(i, _)| std::cmp::Reverse(*i));
-        for (i, result) in ended {
-            let job = self.running.remove(i);
+        gone.sort_by_key(|(i, _)| std::cmp::Reverse(*i));
+        for (i, result) in gone {
+            let mut job = self.running.remove(i);
             match result {
-                Ok(reason) => job.finish(&mut self.context, reason),
+                Ok(Some(reason)) => job.finish(&mut self.context, reason),
+                Ok(None) => {
+                    job.slide(&mut self.context);
+                    self.wait_again(job);
+                }
                 Err(e) => job.fail(&mut self.context, e),
             }
         }
