@@ -328,6 +328,9 @@ pub(crate) struct ServeArgs {
     /// Models in memory at most.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive)]
     pub models_max: usize,
+    /// Memory in MiB that all models together may take; those that nobody uses make room [default: what is free].
+    #[arg(long, value_name = "MIB", value_parser = positive)]
+    pub memory: Option<usize>,
     /// Seconds after which a model that nobody uses leaves memory; 0 for never.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub unload_after: u64,
@@ -337,12 +340,18 @@ pub(crate) struct ServeArgs {
     /// Tokens of an answer at most where a request does not say; -1 for as many as fit.
     #[arg(short = 'n', long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
     pub predict: i64,
+    /// Form of the lines of the log.
+    #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
+    pub log_format: LogFormat,
     /// Tell why requests are refused and which of their fields are ignored.
     #[arg(short, long)]
     pub verbose: bool,
     /// Tell only what fails.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
+    /// Cut prompts that do not fit, unless their request says otherwise; they are refused by default.
+    #[arg(long)]
+    pub truncate: bool,
     /// Pre-tokenizer in place of the one that the first model's file names.
     #[arg(long, value_name = "NAME")]
     pub pretokenizer: Option<String>,
@@ -356,6 +365,15 @@ pub(crate) struct ServeArgs {
     pub device: DeviceArgs,
     #[command(flatten)]
     pub sampling: SamplingArgs,
+}
+
+/// How lines of the log look.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line of text.
+    Text,
+    /// A JSON object a line.
+    Json,
 }
 
 #[derive(Args)]

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use wootz::reasoning::ReasoningTags;
 use wootz::sample::{Logprobs, SamplingParams};
-use wootz::template::{ChatInput, Content, LocalTime, Message, Segment};
+use wootz::template::{ChatInput, ChatTemplate, Content, LocalTime, Message, Segment};
 use wootz::tools::{OutputParser, ToolFormat};
-use wootz::{Constraint, Event, Finish, Model, Request, StopReason, Tokenizer, tools};
+use wootz::{Constraint, Event, Finish, Model, Overflow, Request, StopReason, Tokenizer, tools};
 
 use crate::budget::Budget;
 use crate::constrain::{Compiled, Shape, literal, until};
@@ -29,6 +29,20 @@ pub(crate) struct Settings {
     pub(crate) cache_prompt: bool,
     pub(crate) priority: i32,
     pub(crate) user: u64,
+    /// Whether a prompt that does not fit is cut.
+    pub(crate) truncate: bool,
+    /// Tokens at the start of a text that stay where it is cut.
+    pub(crate) keep: usize,
+}
+
+/// Tokens of an answer for which a prompt that is cut leaves room, where a request does not say.
+const RESERVE: usize = 256;
+
+impl Settings {
+    /// Positions that a prompt which is cut leaves to its answer.
+    pub(crate) fn reserve(&self, context: usize) -> usize {
+        self.max_tokens.unwrap_or(RESERVE).min(context / 4)
+    }
 }
 
 /// A conversation to be answered.
@@ -61,6 +75,51 @@ pub(crate) struct Prepared {
     limits: Limits,
     shown: Vec<u32>,
     settings: Settings,
+    /// Messages that were left out.
+    left_out: usize,
+}
+
+/// A conversation as a prompt.
+struct Rendered {
+    tokens: Vec<u32>,
+    text: String,
+    /// The form of calls.
+    format: Option<ToolFormat>,
+    reasoning: Option<ReasoningTags>,
+    /// Whether the prompt ends inside reasoning.
+    opened: bool,
+}
+
+/// A way to leave out the oldest messages of a conversation, behind its rules.
+struct Cut {
+    /// Rules at the start.
+    rules: usize,
+    /// A question that stays although what follows it is left out.
+    question: Option<usize>,
+    /// The first message that stays behind that.
+    from: usize,
+}
+
+impl Cut {
+    fn apply(&self, messages: &[Message]) -> Vec<Message> {
+        let question = self.question.map(|i| &messages[i]);
+        messages[..self.rules].iter().chain(question).chain(&messages[self.from..]).cloned().collect()
+    }
+}
+
+/// The ways to shorten a conversation, each of which leaves out more than the one before: whole turns, then, behind the
+/// last question, calls of tools with their answers.
+fn cuts(messages: &[Message]) -> Vec<Cut> {
+    let rules = messages.iter().take_while(|m| matches!(m.role.as_str(), "system" | "developer")).count();
+    let with_role =
+        |role: &'static str, from: usize| (from..messages.len()).filter(move |i| messages[*i].role == role);
+    let turns = with_role("user", rules + 1).map(|from| Cut { rules, question: None, from });
+    let last = with_role("user", rules).last();
+    let steps = last.into_iter().flat_map(|question| {
+        let answers = with_role("assistant", question + 1).skip(1);
+        answers.map(move |from| Cut { rules, question: Some(question), from })
+    });
+    turns.chain(steps).collect()
 }
 
 /// What limits each answer.
@@ -111,6 +170,10 @@ pub(crate) fn requests(settings: &Settings, prompt: &[u32], limits: &Limits, sho
         constraint: limits.start(),
         user: settings.user,
         priority: settings.priority,
+        overflow: match settings.truncate {
+            true => Overflow::Slide { keep: settings.keep.min(prompt.len()) },
+            false => Overflow::Refuse,
+        },
         ..Request::new(prompt.to_vec())
     };
     (0..settings.n).map(one).collect()
@@ -123,6 +186,7 @@ impl Task {
     /// # Errors
     /// The template refuses the conversation, or what is asked of the answer cannot be kept.
     pub(crate) fn prepare(mut self, loaded: &Loaded) -> Result<Prepared, ApiError> {
+        let _span = tracing::debug_span!("prepare").entered();
         let model = loaded.model();
         let template = model.chat_template()?;
         let caps = template.capabilities();
@@ -132,44 +196,9 @@ impl Task {
             self.messages.insert(0, Message::new("system", system.clone()));
         }
         check_messages(&self.messages)?;
-        let offered = if self.choice == Choice::None { &[][..] } else { &self.tools };
-        let native = caps.tools;
-        let format = match (offered.is_empty() && !mentions_tools(&self.messages), native) {
-            (true, _) => None,
-            (false, true) => ToolFormat::detect(template.source()).or(Some(ToolFormat::Tagged)),
-            (false, false) => Some(ToolFormat::Tagged),
-        };
-        // An answer that the client has begun is continued.
-        let begun = match self.messages.last() {
-            Some(last) if last.role == "assistant" && last.tool_calls.is_empty() => {
-                let last = self.messages.pop().unwrap_or_default();
-                Some(text_of(&last.content)).filter(|text| !text.is_empty())
-            }
-            _ => None,
-        };
-        let tools_in_template = if native { offered.to_vec() } else { Vec::new() };
-        if !native && format.is_some() {
-            self.messages = toolcall::in_words(self.messages, offered, caps.tool_answers && caps.tool_calls);
-        }
-        let input = ChatInput {
-            messages: std::mem::take(&mut self.messages),
-            tools: tools_in_template,
-            add_generation_prompt: true,
-            extra: std::mem::take(&mut self.variables),
-            now: LocalTime::now_utc(),
-        };
-        let mut prompt = template.render(&template.adapt(&input)).map_err(wootz::Error::from)?;
-        let reasoning = ReasoningTags::detect(template.source());
-        let mut opened = reasoning.is_some_and(|tags| tags.opened_by(&prompt.text()));
-        if let Some(begun) = begun {
-            if let (true, Some(tags)) = (opened, reasoning) {
-                // What the client has begun is the answer, not the reasoning before it.
-                prompt.segments.push(Segment::Markup(format!("\n{}\n\n", tags.close)));
-                opened = false;
-            }
-            prompt.segments.push(Segment::Text(begun));
-        }
-        let tokens = model.prompt_tokens(&prompt);
+        let messages = std::mem::take(&mut self.messages);
+        let (rendered, left_out) = self.fit(loaded, template, messages)?;
+        let Rendered { tokens, text, format, reasoning, opened } = rendered;
         let tokenizer = model.tokenizer();
         let before = match (reasoning, opened) {
             (Some(tags), true) => Some(Before { tags, opened }),
@@ -183,11 +212,88 @@ impl Task {
         let tags = Some(reasoning.unwrap_or(ReasoningTags::THINK)).filter(|_| self.split_reasoning);
         let markers = format.into_iter().flat_map(ToolFormat::markers);
         let shown = shown(tokenizer, markers.chain(reasoning.into_iter().flat_map(|t| [t.open, t.close])));
-        let text = prompt.text();
         // Where no call may be, nothing is read as one.
         let format = format.filter(|_| self.choice != Choice::None);
         let parser = ParserSpec { format, reasoning: tags, opened, tools: self.tools };
-        Ok(Prepared { prompt: tokens, text, parser, limits, shown, settings: self.settings })
+        Ok(Prepared { prompt: tokens, text, parser, limits, shown, settings: self.settings, left_out })
+    }
+
+    /// The prompt of a conversation, and how many messages were left out of it so that it fits, where that is asked for.
+    fn fit(
+        &self,
+        loaded: &Loaded,
+        template: &ChatTemplate,
+        messages: Vec<Message>,
+    ) -> Result<(Rendered, usize), ApiError> {
+        let whole = self.render(loaded.model(), template, messages.clone())?;
+        let context = loaded.engine.limits().context;
+        let longest = context - self.settings.reserve(context);
+        if !self.settings.truncate || whole.tokens.len() <= longest {
+            return Ok((whole, 0));
+        }
+        // What follows loses more and more, so the first that fits is found by halving.
+        let (mut cuts, mut found) = (&cuts(&messages)[..], None);
+        while let Some((cut, rest)) = cuts.get(cuts.len() / 2).zip(cuts.get(cuts.len() / 2 + 1..)) {
+            let left = cut.apply(&messages);
+            let left_out = messages.len() - left.len();
+            let rendered = self.render(loaded.model(), template, left)?;
+            if rendered.tokens.len() <= longest {
+                found = Some((rendered, left_out));
+                cuts = &cuts[..cuts.len() / 2];
+            } else {
+                cuts = rest;
+            }
+        }
+        // Where nothing helps it is refused as it came.
+        Ok(found.unwrap_or((whole, 0)))
+    }
+
+    /// The prompt of these messages.
+    fn render(
+        &self,
+        model: &Model,
+        template: &ChatTemplate,
+        mut messages: Vec<Message>,
+    ) -> Result<Rendered, ApiError> {
+        let caps = template.capabilities();
+        let offered = if self.choice == Choice::None { &[][..] } else { &self.tools };
+        let native = caps.tools;
+        let format = match (offered.is_empty() && !mentions_tools(&messages), native) {
+            (true, _) => None,
+            (false, true) => ToolFormat::detect(template.source()).or(Some(ToolFormat::Tagged)),
+            (false, false) => Some(ToolFormat::Tagged),
+        };
+        // An answer that the client has begun is continued.
+        let begun = match messages.last() {
+            Some(last) if last.role == "assistant" && last.tool_calls.is_empty() => {
+                let last = messages.pop().unwrap_or_default();
+                Some(text_of(&last.content)).filter(|text| !text.is_empty())
+            }
+            _ => None,
+        };
+        let tools = if native { offered.to_vec() } else { Vec::new() };
+        if !native && format.is_some() {
+            messages = toolcall::in_words(messages, offered, caps.tool_answers && caps.tool_calls);
+        }
+        let input = ChatInput {
+            messages,
+            tools,
+            add_generation_prompt: true,
+            extra: self.variables.clone(),
+            now: LocalTime::now_utc(),
+        };
+        let mut prompt = template.render(&template.adapt(&input)).map_err(wootz::Error::from)?;
+        let reasoning = ReasoningTags::detect(template.source());
+        let mut opened = reasoning.is_some_and(|tags| tags.opened_by(&prompt.text()));
+        if let Some(begun) = begun {
+            if let (true, Some(tags)) = (opened, reasoning) {
+                // What the client has begun is the answer, not the reasoning before it.
+                prompt.segments.push(Segment::Markup(format!("\n{}\n\n", tags.close)));
+                opened = false;
+            }
+            prompt.segments.push(Segment::Text(begun));
+        }
+        Ok(Rendered { tokens: model.prompt_tokens(&prompt), text: prompt.text(), format, reasoning, opened })
     }
 
     /// The grammar that the answer must follow, if any.
@@ -313,7 +419,7 @@ impl Prepared {
     /// # Errors
     /// The prompt does not fit, or the queue is full.
     pub(crate) fn start(self, app: &App, loaded: Arc<Loaded>) -> Result<Answers, ApiError> {
-        let Prepared { prompt, parser, limits, shown, settings, .. } = self;
+        let Prepared { prompt, parser, limits, shown, settings, left_out, .. } = self;
         let limit = loaded.engine.limits().context;
         let mut settings = settings;
         // A bound that is above what fits is no wish for so much.
@@ -324,8 +430,17 @@ impl Prepared {
         let requests = requests(&settings, &prompt, &limits, &shown);
         let run = Run::start(loaded.clone(), app.metrics.clone(), requests, app.options.timeout)?;
         let answers = (0..settings.n).map(|_| Answer::new(&parser)).collect();
-        Ok(Answers { run, answers, prompt_tokens: prompt.len(), loaded, started: Instant::now() })
+        let prompt_tokens = prompt.len();
+        Ok(Answers { run, answers, prompt_tokens, left_out, loaded, started: Instant::now() })
     }
+}
+
+/// Counts the tokens of a task's prompt.
+///
+/// # Errors
+/// As [`Task::prepare`].
+pub(crate) async fn count(task: Task, loaded: Arc<Loaded>) -> Result<usize, ApiError> {
+    blocking(move || Ok(task.prepare(&loaded)?.prompt.len())).await
 }
 
 /// Runs `prepare` where it holds up nobody, then starts the answers.
@@ -341,7 +456,8 @@ pub(crate) async fn start(app: &Arc<App>, loaded: Arc<Loaded>, task: Task) -> Re
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work)
+    let span = tracing::Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(work))
         .await
         .unwrap_or_else(|e| Err(ApiError::new(Kind::Internal, format!("preparing the request failed: {e}"))))
 }
@@ -351,6 +467,8 @@ pub(crate) struct Answers {
     run: Run,
     answers: Vec<Answer>,
     pub(crate) prompt_tokens: usize,
+    /// Messages that were left out of the prompt.
+    pub(crate) left_out: usize,
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) started: Instant,
 }
@@ -405,6 +523,13 @@ impl Answer {
 }
 
 impl Answers {
+    /// Puts into a reply how many messages were left out, if any were.
+    pub(crate) fn tell_left_out(&self, reply: &mut Value) {
+        if self.left_out > 0 {
+            reply["truncated_messages"] = self.left_out.into();
+        }
+    }
+
     /// What comes next of any answer; `None` when all have ended.
     ///
     /// # Errors

@@ -31,6 +31,11 @@ pub(crate) const GENERATION: &[Field] = &[
         "Waiting requests of a higher priority start first; 0 by default.",
     ),
     field("user", Takes::Text, "The end user; users take turns where requests wait."),
+    field(
+        "truncation",
+        Takes::Choice(&["auto", "disabled"]),
+        "auto: a conversation that does not fit loses its oldest turns, a text its beginning; refused by default.",
+    ),
 ];
 
 /// Fields that limit the form of the answer.
@@ -80,6 +85,8 @@ pub(crate) fn settings(
         cache_prompt: fields.bool("cache_prompt").unwrap_or(true),
         priority: fields.int("priority").unwrap_or(0) as i32,
         user: call.user,
+        truncate: fields.text("truncation").map_or(loaded.preset.truncate, |t| t == "auto"),
+        keep: 0,
     })
 }
 

@@ -16,6 +16,7 @@ use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
+use tracing::{Instrument, Span};
 
 use crate::api::ENDPOINTS;
 use crate::error::{ApiError, Kind, Protocol, RETRY_AFTER};
@@ -148,21 +149,31 @@ async fn run(app: Arc<App>, endpoint: &'static Endpoint, request: Request) -> Re
     let started = Instant::now();
     let headers = request.headers().clone();
     let id = request_id(&headers);
-    let path = request.uri().path().to_owned();
-    let result = answer(app.clone(), endpoint, &id, request).await;
-    let response = match result {
-        Ok(response) => response,
-        Err(e) => {
-            app.log.debug(|| format!("{id} {e}"));
-            failure(&e, endpoint.protocol)
-        }
-    };
+    let method = request.method().as_str();
     // Health checks would fill the log.
-    if !endpoint.public {
-        let (method, status) = (endpoint.method.name().to_ascii_uppercase(), response.status().as_u16());
-        app.log.info(|| format!("{id} {method} {path} {status} {} ms", started.elapsed().as_millis()));
-    }
+    let span = match endpoint.public {
+        true => tracing::debug_span!("request", id, method, path = request.uri().path()),
+        false => tracing::info_span!("request", id, method, path = request.uri().path()),
+    };
+    let response = answer(app.clone(), endpoint, &id, request).instrument(span.clone()).await;
+    let response = span.in_scope(|| {
+        let response = response.unwrap_or_else(|e| {
+            tracing::debug!("{e}");
+            failure(&e, endpoint.protocol)
+        });
+        let (status, ms) = (response.status().as_u16(), millis(started.elapsed()));
+        match endpoint.public {
+            true => tracing::debug!(status, ms, "responded"),
+            false => tracing::info!(status, ms, "responded"),
+        }
+        response
+    });
     finish(&app, &id, &headers, response)
+}
+
+/// Milliseconds to three places, for the log.
+pub(crate) fn millis(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e3
 }
 
 async fn answer(
@@ -181,8 +192,7 @@ async fn answer(
         let bytes = read(body, app.options.body_limit).await?;
         let (fields, unknown) = Fields::check(object(&bytes)?, "", endpoint.fields)?;
         if !unknown.is_empty() {
-            let path = endpoint.path;
-            app.log.debug(|| format!("{id} {path} ignores the unknown fields {}", unknown.join(", ")));
+            tracing::debug!("ignores the unknown fields {}", unknown.join(", "));
         }
         fields
     } else {
@@ -442,7 +452,7 @@ where
     let keep = chunks.clone();
     let writing = write(Writer { framing, chunks });
     let every = app.options.keep_alive;
-    tokio::spawn(async move {
+    let write_all = async move {
         tokio::pin!(writing);
         let mut tick = tokio::time::interval_at(tokio::time::Instant::now() + every, every);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -459,7 +469,8 @@ where
                 }
             }
         }
-    });
+    };
+    tokio::spawn(write_all.instrument(Span::current()));
     let kind = match framing {
         Framing::Events => "text/event-stream",
         Framing::Lines => "application/x-ndjson",

@@ -6,6 +6,8 @@
 //!
 //! The table of endpoints and the tables of their fields check requests, name what is wrong with them, and make the
 //! OpenAPI document. What is not supported is refused, and nothing is left out in silence.
+//!
+//! Each request has a span of `tracing`, and each answer one inside it. Neither prompts nor answers are ever in one.
 #![forbid(unsafe_code)]
 
 mod api;

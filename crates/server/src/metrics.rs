@@ -141,6 +141,13 @@ impl Metrics {
             "Tokens generated.",
             get(&self.generated_tokens) as f64,
         );
+        let seconds_of = [("prompt", &self.prompt_micros), ("tokens_predicted", &self.generation_micros)];
+        for (name, micros) in seconds_of {
+            one(&format!("llamacpp:{name}_seconds_total"), "counter", "Time for it.", seconds(micros));
+        }
+        one("llamacpp:n_decode_total", "counter", "Steps of the engines.", now.stats.steps as f64);
+        let busy = rate(now.stats.parts, now.stats.steps as f64);
+        one("llamacpp:n_busy_slots_per_decode", "gauge", "Requests of a step on average.", busy);
         one("llamacpp:requests_processing", "gauge", "Requests that run.", now.stats.running as f64);
         one("llamacpp:requests_deferred", "gauge", "Requests that wait.", now.waiting as f64);
         let _ =

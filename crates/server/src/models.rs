@@ -14,9 +14,10 @@ use crate::error::{ApiError, Kind};
 /// Why a model could not be loaded.
 pub type LoadError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Loads a model, on a thread where that may take its time. Where it fails with the library's own error that memory is
-/// short, it is called again once another model has left memory.
-pub type Loader = Arc<dyn Fn() -> Result<Context, LoadError> + Send + Sync>;
+/// Loads a model, on a thread where that may take its time; it is given the bytes that the model may take, if there is
+/// a limit. Where it fails with the library's own error that memory is short, it is called again once another model has
+/// left memory.
+pub type Loader = Arc<dyn Fn(Option<u64>) -> Result<Context, LoadError> + Send + Sync>;
 
 /// A model that a server offers.
 #[derive(Clone)]
@@ -44,6 +45,17 @@ pub struct Preset {
     pub system: Option<String>,
     /// Tokens to generate at most; `None` for as many as fit the context.
     pub max_tokens: Option<usize>,
+    /// Whether prompts that do not fit are cut where a request does not say.
+    pub truncate: bool,
+}
+
+/// How much may be in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Models at most.
+    pub(crate) models: usize,
+    /// Bytes of all models at most.
+    pub(crate) memory: Option<u64>,
 }
 
 /// A model in memory.
@@ -51,6 +63,8 @@ pub(crate) struct Loaded {
     pub(crate) name: String,
     pub(crate) engine: Engine,
     pub(crate) preset: Preset,
+    /// Bytes of its weights and caches.
+    memory: u64,
     grammars: OnceLock<Grammars>,
 }
 
@@ -114,14 +128,13 @@ pub(crate) struct Models {
     slots: Vec<Arc<Slot>>,
     names: HashMap<String, usize>,
     engine: EngineOptions,
-    /// Models in memory at most.
-    limit: usize,
+    room: Room,
     /// Seconds since 1970 at which the server started.
     pub(crate) started: u64,
 }
 
 impl Models {
-    pub(crate) fn new(specs: Vec<ModelSpec>, engine: EngineOptions, limit: usize) -> Result<Models, String> {
+    pub(crate) fn new(specs: Vec<ModelSpec>, engine: EngineOptions, room: Room) -> Result<Models, String> {
         let mut names = HashMap::new();
         for (i, spec) in specs.iter().enumerate() {
             for name in std::iter::once(&spec.name).chain(&spec.aliases) {
@@ -138,7 +151,7 @@ impl Models {
             slots: specs.into_iter().map(slot).collect(),
             names,
             engine,
-            limit: limit.max(1),
+            room: Room { models: room.models.max(1), ..room },
             started,
         })
     }
@@ -168,10 +181,19 @@ impl Models {
         self.make_room(&name).await?;
         loop {
             let (spec, options) = (slot.spec.clone(), self.engine);
+            let taken: u64 = self.loaded().iter().map(|model| model.memory).sum();
+            let memory = self.room.memory.map(|memory| memory.saturating_sub(taken));
             let load = move || -> Result<Loaded, LoadError> {
-                let context = (spec.load)()?;
+                let context = (spec.load)(memory)?;
+                let memory = context.memory();
                 let engine = Engine::start(context, options)?;
-                Ok(Loaded { name: spec.name, engine, preset: spec.preset, grammars: OnceLock::new() })
+                Ok(Loaded {
+                    name: spec.name,
+                    engine,
+                    preset: spec.preset,
+                    memory: memory.weights + memory.caches,
+                    grammars: OnceLock::new(),
+                })
             };
             let result = tokio::task::spawn_blocking(load).await.unwrap_or_else(|e| Err(e.into()));
             let e = match result {
@@ -198,7 +220,7 @@ impl Models {
         loop {
             let (loaded, oldest) = self.oldest_idle();
             match oldest.cloned() {
-                _ if loaded < self.limit => return Ok(()),
+                _ if loaded < self.room.models => return Ok(()),
                 Some(slot) => give_up(&slot).await,
                 None => {
                     let message =

@@ -8,6 +8,7 @@
 //! parallel = 8
 //! system = "Answer in one sentence."
 //! max_tokens = 512
+//! truncate = true
 //!
 //! [models.small.sampling]
 //! temperature = 0.2
@@ -46,6 +47,8 @@ pub struct ModelEntry {
     pub system: Option<String>,
     /// Tokens to generate at most.
     pub max_tokens: Option<usize>,
+    /// Whether prompts that do not fit are cut where a request does not say.
+    pub truncate: Option<bool>,
     /// Sampling parameters; those left out have the library's defaults.
     pub sampling: Option<SamplingParams>,
 }
@@ -90,6 +93,7 @@ mod tests {
         let presets = Presets::parse(text).unwrap();
         let small = &presets.models["small"];
         assert_eq!((small.model.as_str(), small.ctx, small.parallel), ("smollm2", Some(512), None));
+        assert_eq!(small.truncate, None);
         let sampling = small.sampling.as_ref().unwrap();
         assert_eq!((sampling.temperature, sampling.top_k), (0.0, 40));
     }

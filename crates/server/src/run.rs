@@ -7,9 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use tracing::Span;
+use tracing::field::Empty;
 use wootz::{Event, Handle, Request, StopReason};
 
 use crate::error::{ApiError, Kind};
+use crate::http::millis;
 use crate::metrics::{Metrics, add};
 use crate::models::Loaded;
 
@@ -79,10 +82,9 @@ impl Run {
     fn submit_one(&mut self, request: Request, sender: mpsc::Sender<(usize, Event)>) -> Result<(), ApiError> {
         let index = self.handles.len();
         let metrics = self.metrics.clone();
-        let arrived = Instant::now();
-        let mut last: Option<Instant> = None;
+        let mut record = Record { metrics, span: self.span(index), arrived: Instant::now(), last: None };
         let sink = Box::new(move |event: Event| {
-            record(&metrics, &event, arrived, &mut last);
+            record.event(&event);
             // A receiver that is gone has cancelled the run; one that is full is told by the channel's end.
             let _ = sender.try_send((index, event));
         });
@@ -93,6 +95,22 @@ impl Run {
         })?;
         self.handles.push(handle);
         Ok(())
+    }
+
+    /// The span of an answer, inside that of its request.
+    fn span(&self, index: usize) -> Span {
+        tracing::info_span!(
+            "answer",
+            model = self.model.name,
+            index,
+            queue_ms = Empty,
+            first_token_ms = Empty,
+            prompt_tokens = Empty,
+            cached_tokens = Empty,
+            tokens = Empty,
+            tokens_per_second = Empty,
+            end = Empty,
+        )
     }
 
     /// The next event of any answer, with the answer's index; `None` when all have ended.
@@ -150,31 +168,57 @@ impl Drop for Run {
     }
 }
 
-/// Counts an event, on the engine's thread.
-fn record(metrics: &Metrics, event: &Event, arrived: Instant, last: &mut Option<Instant>) {
-    match event {
-        Event::Prompt { .. } => {}
-        Event::Token(_) => {
-            let now = Instant::now();
-            match last.replace(now) {
-                None => metrics.first_token.observe(now - arrived),
-                Some(before) => metrics.between_tokens.observe(now - before),
+/// What is told of an answer in metrics and in its span.
+struct Record {
+    metrics: Arc<Metrics>,
+    span: Span,
+    arrived: Instant,
+    /// When the last token came.
+    last: Option<Instant>,
+}
+
+impl Record {
+    /// Takes an event down, on the engine's thread.
+    fn event(&mut self, event: &Event) {
+        let Record { metrics, span, .. } = self;
+        match event {
+            Event::Prompt { .. } => {}
+            Event::Token(_) => {
+                let now = Instant::now();
+                match self.last.replace(now) {
+                    None => {
+                        metrics.first_token.observe(now - self.arrived);
+                        span.record("first_token_ms", millis(now - self.arrived));
+                    }
+                    Some(before) => metrics.between_tokens.observe(now - before),
+                }
+            }
+            Event::Done(finish) => {
+                let t = &finish.timings;
+                metrics.queued.observe(t.queued);
+                add(&metrics.prompt_tokens, t.prompt_tokens as u64);
+                add(&metrics.cached_tokens, t.cached_tokens as u64);
+                add(&metrics.generated_tokens, t.generated_tokens as u64);
+                add(&metrics.prompt_micros, t.prompt.as_micros() as u64);
+                add(&metrics.generation_micros, t.generation.as_micros() as u64);
+                let counter = match finish.reason {
+                    StopReason::Cancelled => &metrics.cancelled,
+                    _ => &metrics.finished,
+                };
+                add(counter, 1);
+                span.record("queue_ms", millis(t.queued));
+                span.record("prompt_tokens", t.prompt_tokens);
+                span.record("cached_tokens", t.cached_tokens);
+                span.record("tokens", t.generated_tokens);
+                span.record("tokens_per_second", (t.generation_speed() * 10.0).round() / 10.0);
+                span.record("end", finish.reason.name());
+                span.in_scope(|| tracing::info!("answered"));
+            }
+            Event::Failed(e) => {
+                add(&metrics.failed, 1);
+                span.record("end", "failed");
+                span.in_scope(|| tracing::error!("{e}"));
             }
         }
-        Event::Done(finish) => {
-            let t = &finish.timings;
-            metrics.queued.observe(t.queued);
-            add(&metrics.prompt_tokens, t.prompt_tokens as u64);
-            add(&metrics.cached_tokens, t.cached_tokens as u64);
-            add(&metrics.generated_tokens, t.generated_tokens as u64);
-            add(&metrics.prompt_micros, t.prompt.as_micros() as u64);
-            add(&metrics.generation_micros, t.generation.as_micros() as u64);
-            let counter = match finish.reason {
-                StopReason::Cancelled => &metrics.cancelled,
-                _ => &metrics.finished,
-            };
-            add(counter, 1);
-        }
-        Event::Failed(_) => add(&metrics.failed, 1),
     }
 }

@@ -10,7 +10,7 @@ use wootz::EngineOptions;
 
 use crate::http;
 use crate::metrics::{Metrics, Present};
-use crate::models::{ModelSpec, Models};
+use crate::models::{ModelSpec, Models, Room};
 
 /// Settings of a server.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct ServerOptions {
     pub keep_alive: Duration,
     /// Models in memory at most.
     pub models_max: usize,
+    /// Bytes that all models in memory may take together; `None` for as many as are free.
+    pub memory: Option<u64>,
     /// Time after which a model that nobody uses leaves memory; `None` for never.
     pub unload_after: Option<Duration>,
     /// Whether a model is loaded at the start, so that the first request does not wait.
@@ -51,60 +53,10 @@ impl Default for ServerOptions {
             grace: Duration::from_secs(10),
             keep_alive: http::KEEP_ALIVE,
             models_max: 4,
+            memory: None,
             unload_after: None,
             load_at_start: true,
         }
-    }
-}
-
-/// How much a line of the log matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// Something failed.
-    Error,
-    /// One line a request.
-    Info,
-    /// Why requests were refused, and which of their fields were ignored.
-    Debug,
-}
-
-/// What writes a line of the log.
-type WriteLine = dyn Fn(Level, &str) + Send + Sync;
-
-/// Where the server writes its log: lines without a line end. Neither prompts nor answers are ever in it.
-#[derive(Clone)]
-pub struct Log {
-    level: Level,
-    write: Arc<WriteLine>,
-}
-
-impl Log {
-    /// A log of lines up to a level.
-    pub fn new(level: Level, write: impl Fn(Level, &str) + Send + Sync + 'static) -> Log {
-        Log { level, write: Arc::new(write) }
-    }
-
-    /// A log that nobody reads.
-    pub fn silent() -> Log {
-        Log::new(Level::Error, |_, _| ())
-    }
-
-    fn line(&self, level: Level, line: impl FnOnce() -> String) {
-        if level <= self.level {
-            (self.write)(level, &line());
-        }
-    }
-
-    pub(crate) fn error(&self, line: impl FnOnce() -> String) {
-        self.line(Level::Error, line);
-    }
-
-    pub(crate) fn info(&self, line: impl FnOnce() -> String) {
-        self.line(Level::Info, line);
-    }
-
-    pub(crate) fn debug(&self, line: impl FnOnce() -> String) {
-        self.line(Level::Debug, line);
     }
 }
 
@@ -113,7 +65,6 @@ pub(crate) struct App {
     pub(crate) options: ServerOptions,
     pub(crate) models: Arc<Models>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) log: Log,
     /// Whether only this machine is served.
     pub(crate) loopback: bool,
 }
@@ -180,10 +131,10 @@ impl Server {
         address: SocketAddr,
         models: Vec<ModelSpec>,
         options: ServerOptions,
-        log: Log,
     ) -> Result<Server, ServerError> {
         let engine = EngineOptions { queue: options.queue, running: options.running };
-        let models = Models::new(models, engine, options.models_max).map_err(ServerError::Options)?;
+        let room = Room { models: options.models_max, memory: options.memory };
+        let models = Models::new(models, engine, room).map_err(ServerError::Options)?;
         let listen = |source| ServerError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
@@ -192,7 +143,6 @@ impl Server {
             models: Arc::new(models),
             metrics: Arc::default(),
             options,
-            log,
         };
         Ok(Server { app: Arc::new(app), listener, address })
     }
@@ -242,14 +192,14 @@ impl Server {
             Ok(reason) = &mut failure => Err(ServerError::Load(reason)),
         };
         let _ = stopping.send(true);
-        app.log.debug(|| "stopping".to_owned());
+        tracing::debug!("stopping");
         let grace = if loaded.is_err() { Duration::ZERO } else { app.options.grace };
         let mut serving = serving;
         match tokio::time::timeout(grace, &mut serving).await {
             Ok(Ok(result)) => result?,
-            Ok(Err(e)) => app.log.error(|| e.to_string()),
+            Ok(Err(e)) => tracing::error!("{e}"),
             Err(_) => {
-                app.log.error(|| "answers were broken off, as the time for them was up".to_owned());
+                tracing::error!("answers were broken off, as the time for them was up");
                 serving.abort();
             }
         }

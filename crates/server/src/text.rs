@@ -100,6 +100,8 @@ pub(crate) struct Texts {
     /// Those to the first prompt come first.
     pub(crate) count: usize,
     pub(crate) prompts: Vec<Vec<u32>>,
+    /// Tokens of all prompts that were dropped, as they did not fit.
+    pub(crate) dropped: usize,
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) started: Instant,
 }
@@ -133,28 +135,56 @@ pub(crate) struct Text {
 pub(crate) async fn start(app: &Arc<App>, loaded: Arc<Loaded>, job: Job) -> Result<Texts, ApiError> {
     let app = app.clone();
     blocking(move || {
+        let span = tracing::debug_span!("prepare").entered();
         let Job { prompts, shape, settings } = job;
         let grammar = match &shape {
             Some((shape, field)) => Some(loaded.grammars()?.shape(shape, None, field)?),
             None => None,
         };
         let limits = Limits { grammar, ..Limits::default() };
-        let prompts: Vec<Vec<u32>> = prompts.iter().map(|prompt| prompt.tokens(&loaded)).collect();
+        let mut prompts: Vec<Vec<u32>> = prompts.iter().map(|prompt| prompt.tokens(&loaded)).collect();
+        let context = loaded.engine.limits().context;
+        let mut dropped = 0;
         let mut all = Vec::new();
-        for prompt in &prompts {
-            let room = (loaded.engine.limits().context + 1).saturating_sub(prompt.len());
-            let max_tokens = settings.max_tokens.map(|n| if room > 0 { n.min(room) } else { n });
-            let settings = Settings { max_tokens, ..settings.clone() };
+        for prompt in &mut prompts {
+            let room = (context + 1).saturating_sub(prompt.len());
+            let mut settings = settings.clone();
+            if settings.truncate {
+                dropped += cut(prompt, &settings, context);
+            } else if room > 0 {
+                // A bound that is above what fits is no wish for so much.
+                settings.max_tokens = settings.max_tokens.map(|n| n.min(room));
+            }
             all.extend(requests(&settings, prompt, &limits, &[]));
         }
+        drop(span);
         let count = all.len();
         let run = Run::start(loaded.clone(), app.metrics.clone(), all, app.options.timeout)?;
-        Ok(Texts { run, count, prompts, loaded, started: Instant::now() })
+        Ok(Texts { run, count, prompts, dropped, loaded, started: Instant::now() })
     })
     .await
 }
 
+/// Drops tokens of a prompt that leaves no room for its continuation, behind those that stay; returns how many.
+fn cut(prompt: &mut Vec<u32>, settings: &Settings, context: usize) -> usize {
+    let longest = context - settings.reserve(context);
+    let dropped = prompt.len().saturating_sub(longest);
+    let keep = settings.keep.min(longest / 2);
+    if dropped > 0 {
+        prompt.drain(keep..keep + dropped);
+    }
+    dropped
+}
+
 impl Texts {
+    /// Puts into a reply how many tokens of prompts and texts were dropped, if any were.
+    pub(crate) fn tell_dropped<'a>(&self, reply: &mut Value, finishes: impl Iterator<Item = &'a Finish>) {
+        let dropped = self.dropped + finishes.map(|f| f.timings.dropped_tokens).sum::<usize>();
+        if dropped > 0 {
+            reply["truncated_tokens"] = dropped.into();
+        }
+    }
+
     /// What comes next of any continuation; `None` when all have ended.
     ///
     /// # Errors

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use tracing_subscriber::filter::LevelFilter;
 use wootz::{Context, ContextOptions, Model, ModelOptions};
-use wootz_server::{Level, Loader, Log, ModelSpec, Preset, Presets, Server, ServerOptions};
+use wootz_server::{Loader, ModelSpec, Preset, Presets, Server, ServerOptions};
 
-use crate::args::ServeArgs;
+use crate::args::{LogFormat, ServeArgs};
 use crate::{common, output};
 
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -18,12 +19,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     if !args.host.is_loopback() && options.api_keys.is_empty() {
         output::note("note: other machines can use this server, and no --api-key is needed");
     }
-    let level = match (args.quiet, args.verbose) {
-        (true, _) => Level::Error,
-        (_, true) => Level::Debug,
-        _ => Level::Info,
-    };
-    let log = Log::new(level, |_, line| output::note(line));
+    start_log(args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("wootz-http")
@@ -33,7 +29,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let result = runtime.block_on(async {
         let names: Vec<String> = models.iter().map(|m| m.name.clone()).collect();
         let address = SocketAddr::new(args.host, args.port);
-        let server = Server::bind(address, models, options, log).await?;
+        let server = Server::bind(address, models, options).await?;
         output::println(&format!("serving {} at http://{}", names.join(", "), server.address()))?;
         server.run(stop()).await?;
         anyhow::Ok(())
@@ -41,6 +37,25 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     // Engines end with the tasks that hold them.
     runtime.shutdown_timeout(Duration::from_secs(5));
     result
+}
+
+/// Sends the log to standard error.
+fn start_log(args: &ServeArgs) -> anyhow::Result<()> {
+    let level = match (args.quiet, args.verbose) {
+        (true, _) => LevelFilter::ERROR,
+        (_, true) => LevelFilter::DEBUG,
+        _ => LevelFilter::INFO,
+    };
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    let started = match args.log_format {
+        LogFormat::Text => lines.try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).with_current_span(false).try_init(),
+    };
+    started.map_err(|e| anyhow::anyhow!("cannot start the log: {e}"))
 }
 
 /// Waits for Ctrl-C, or for the signal that asks programs to end.
@@ -96,6 +111,7 @@ fn options(args: &ServeArgs) -> anyhow::Result<ServerOptions> {
         timeout: seconds(args.timeout),
         grace: Duration::from_secs(args.grace),
         models_max: args.models_max,
+        memory: args.memory.map(|mib| (mib as u64) << 20),
         unload_after: seconds(args.unload_after),
         ..ServerOptions::default()
     })
@@ -117,6 +133,7 @@ fn models(args: &ServeArgs) -> anyhow::Result<Vec<ModelSpec>> {
         sampling: sampling.clone(),
         system: args.system.clone(),
         max_tokens: common::max_tokens(args.predict)?,
+        truncate: args.truncate,
     };
     let options = ContextOptions { sequences: args.parallel, ..common::context_options(&args.device) };
     let mut specs = Vec::new();
@@ -158,6 +175,7 @@ fn models(args: &ServeArgs) -> anyhow::Result<Vec<ModelSpec>> {
                 sampling: entry.sampling.unwrap_or_else(|| sampling.clone()),
                 system: entry.system.or_else(|| args.system.clone()),
                 max_tokens: entry.max_tokens.or(preset.max_tokens),
+                truncate: entry.truncate.unwrap_or(preset.truncate),
             };
             specs.push(spec(name, entry.aliases, source, preset));
         }
@@ -168,16 +186,16 @@ fn models(args: &ServeArgs) -> anyhow::Result<Vec<ModelSpec>> {
 fn spec(name: String, aliases: Vec<String>, source: Source, preset: Preset) -> ModelSpec {
     let reference = source.reference.clone();
     let path = Some(PathBuf::from(&reference)).filter(|path| path.is_file());
-    let load: Loader = Arc::new(move || Ok(load(&source)?));
+    let load: Loader = Arc::new(move |memory| Ok(load(&source, memory)?));
     ModelSpec { name, aliases, source: reference, path, load, preset }
 }
 
-fn load(source: &Source) -> anyhow::Result<Context> {
+fn load(source: &Source, memory: Option<u64>) -> anyhow::Result<Context> {
     let path = common::resolve(&source.reference, source.offline)?;
     let chat_template = source.chat_template.as_deref().map(common::template_source).transpose()?;
     let options = ModelOptions { pretokenizer: source.pretokenizer.clone(), chat_template };
     let model = Arc::new(Model::open(&path, &options)?);
-    Ok(Context::new(model, &source.options, &mut |_| ())?)
+    Ok(Context::new(model, &ContextOptions { memory, ..source.options.clone() }, &mut |_| ())?)
 }
 
 /// A model's name in requests: that of its file without the ending, or the reference itself.

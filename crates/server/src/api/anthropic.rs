@@ -292,8 +292,7 @@ fn assistant(content: &Value, path: &str) -> Result<Message, ApiError> {
 pub(crate) async fn count_tokens(call: Call) -> Result<Response, ApiError> {
     let loaded = call.app.models.acquire(call.fields.text("model")).await?;
     let task = task(&call, &loaded)?;
-    let prepared = chat::blocking(move || task.prepare(&loaded)).await?;
-    Ok(http::json(&json!({ "input_tokens": prepared.prompt.len() })))
+    Ok(http::json(&json!({ "input_tokens": chat::count(task, loaded).await? })))
 }
 
 /// `POST /v1/messages`

@@ -100,6 +100,7 @@ pub(crate) async fn completions(call: Call) -> Result<Response, ApiError> {
     let mut reply = head.object("text_completion", choices);
     reply["usage"] = usage.openai();
     reply["timings"] = first.unwrap_or_default();
+    texts.tell_dropped(&mut reply, all.iter().filter_map(|t| t.finish.as_ref()));
     Ok(http::json(&reply))
 }
 
@@ -191,6 +192,7 @@ async fn write_texts(writer: Writer, mut texts: Texts, head: Head, shown: Shown)
         let mut chunk = head.object("text_completion", vec![choice]);
         if let Some(finish) = piece.finish {
             chunk["timings"] = timings(&finish);
+            texts.tell_dropped(&mut chunk, std::iter::once(&finish));
             finishes[piece.index] = Some(finish);
         }
         writer.object(&chunk).await?;

@@ -35,8 +35,12 @@ pub(crate) const COMPLETION: &[Field] = &[
     field("timings_per_token", Takes::Bool, "Whether each piece tells times."),
     field("response_fields", Takes::List, "Fields of the response to return; all by default."),
     field("response_format", Takes::Object, "text, json_object or json_schema."),
-    field("n_keep", Takes::Int(-1, i64::MAX), "Not read: a context is never cut."),
-    field("n_discard", Takes::Int(0, i64::MAX), "Not read: a context is never cut."),
+    field(
+        "n_keep",
+        Takes::Int(-1, i64::MAX),
+        "Tokens at the start that stay where a text is cut; -1 for the prompt.",
+    ),
+    field("n_discard", Takes::Int(0, i64::MAX), "Not read: half of what does not stay is dropped."),
     field("id_slot", Takes::Int(-1, i64::MAX), "Not read: every request finds the prefixes of all."),
     field("n_cache_reuse", Takes::Int(0, i64::MAX), "Not read: prefixes are reused whole."),
     field("n_indent", Takes::Refused(zero), "lines are not cut by their indentation"),
@@ -111,6 +115,11 @@ async fn complete(
         settings
     } else {
         common::settings(&call, &loaded, &["n_predict", "max_tokens"], "stop")?
+    };
+    settings.keep = match fields.int("n_keep") {
+        None => 0,
+        Some(-1) => usize::MAX,
+        Some(n) => usize::try_from(n).unwrap_or(usize::MAX),
     };
     settings.n = fields.count("n_cmpl").or(fields.count("n")).unwrap_or(1);
     settings.sampling.n_probs = fields.count("n_probs").filter(|n| *n > 0);
@@ -222,7 +231,7 @@ fn ending(texts: &Texts, index: usize, finish: Option<&Finish>, shown: &Shown) -
         "generation_settings": shown.settings,
         "prompt": String::from_utf8_lossy(&tokenizer.decode(prompt, true)),
         "has_new_line": false,
-        "truncated": false,
+        "truncated": texts.dropped > 0 || t.dropped_tokens > 0,
         "stop_type": stop_type,
         "stopping_word": word,
         "tokens_predicted": if shown.nothing { 0 } else { t.generated_tokens },

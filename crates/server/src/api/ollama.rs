@@ -8,7 +8,7 @@ use wootz::template::{Content, Message, ToolCall};
 use wootz::{Finish, StopReason, tools};
 
 use crate::api::openai::never;
-use crate::chat::{self, Answers, Step, Summary, Task};
+use crate::chat::{self, Answers, Settings, Step, Summary, Task};
 use crate::common::{self, new_id, now, timestamp};
 use crate::constrain::Shape;
 use crate::error::{ApiError, Kind, Protocol};
@@ -26,6 +26,12 @@ pub(crate) const COMMON: &[Field] = &[
     field("options", Takes::Object, "Sampling parameters and limits."),
     field("keep_alive", Takes::Any, "Not read: the server's own time holds."),
     field("think", Takes::Any, "Whether the model reasons, or how much, where its template knows."),
+    field(
+        "truncate",
+        Takes::Bool,
+        "Whether a conversation that does not fit loses its oldest turns, a raw text its beginning; false by default.",
+    ),
+    field("shift", Takes::Bool, "Another name of truncate."),
     field("logprobs", Takes::Refused(is_false), "use the endpoints of OpenAI"),
     field("images", Takes::Refused(crate::api::openai::empty), "models of this server read text only"),
 ];
@@ -65,7 +71,7 @@ const OPTIONS: &[Field] = &[
     field("num_gpu", Takes::Int(-1, i64::MAX), "Not read."),
     field("main_gpu", Takes::Int(0, i64::MAX), "Not read."),
     field("num_thread", Takes::Int(0, i64::MAX), "Not read."),
-    field("num_keep", Takes::Int(-1, i64::MAX), "Not read: a context is never cut."),
+    field("num_keep", Takes::Int(-1, i64::MAX), "Tokens at the start that stay where a raw text is cut."),
     field("use_mmap", Takes::Bool, "Not read."),
     field("numa", Takes::Bool, "Not read."),
     field("penalize_newline", Takes::Refused(never), "there is no such sampler"),
@@ -76,7 +82,7 @@ fn with_options(call: &Call, loaded: &Loaded) -> Result<Call, ApiError> {
     let map = call.fields.map("options").cloned().unwrap_or_default();
     let (mut fields, unknown) = Fields::check(map, "options.", &[crate::sampling::SAMPLING, OPTIONS])?;
     if !unknown.is_empty() {
-        call.app.log.debug(|| format!("{} ignores the unknown fields {}", call.id, unknown.join(", ")));
+        tracing::debug!("ignores the unknown fields {}", unknown.join(", "));
     }
     let context = loaded.engine.limits().context;
     if let Some(wanted) = fields.count("num_ctx").filter(|n| *n > context) {
@@ -100,6 +106,15 @@ fn with_options(call: &Call, loaded: &Loaded) -> Result<Call, ApiError> {
         query: String::new(),
         tail: String::new(),
     })
+}
+
+/// What the fields of a request and its `options` say of generation.
+fn settings(fields: &Fields, options: &Call, loaded: &Loaded) -> Result<Settings, ApiError> {
+    let mut settings = common::settings(options, loaded, &["num_predict"], "stop")?;
+    let asked = fields.bool("truncate").or(fields.bool("shift"));
+    settings.truncate = asked.unwrap_or(settings.truncate);
+    settings.keep = options.fields.count("num_keep").unwrap_or(0);
+    Ok(settings)
 }
 
 fn fields_without(fields: &Fields, name: &str) -> Map<String, Value> {
@@ -219,7 +234,7 @@ pub(crate) async fn chat(call: Call) -> Result<Response, ApiError> {
         variables: variables(fields)?,
         split_reasoning: true,
         budget: None,
-        settings: common::settings(&inner, &loaded, &["num_predict"], "stop")?,
+        settings: settings(fields, &inner, &loaded)?,
     };
     reply(&call, loaded, task, Place::Message).await
 }
@@ -248,6 +263,7 @@ async fn reply(
     if let Some(summary) = &whole.summary {
         end(&mut reply, summary, answers.started.elapsed());
     }
+    answers.tell_left_out(&mut reply);
     Ok(http::json(&reply))
 }
 
@@ -338,6 +354,7 @@ async fn write_chat(writer: Writer, mut answers: Answers, place: Place) -> Resul
         if let Some(summary) = summary {
             let mut object = part(&model, place, "", "", Vec::new());
             end(&mut object, &summary, answers.started.elapsed());
+            answers.tell_left_out(&mut object);
             writer.object(&object).await?;
         }
     }
@@ -349,7 +366,7 @@ pub(crate) async fn generate(call: Call) -> Result<Response, ApiError> {
     let fields = &call.fields;
     let loaded = call.app.models.acquire(fields.text("model")).await?;
     let inner = with_options(&call, &loaded)?;
-    let settings = common::settings(&inner, &loaded, &["num_predict"], "stop")?;
+    let settings = settings(fields, &inner, &loaded)?;
     let prompt = fields.text("prompt").unwrap_or_default();
     let suffix = fields.text("suffix").filter(|s| !s.is_empty());
     if prompt.is_empty() && suffix.is_none() {

@@ -102,7 +102,15 @@ pub(crate) async fn chat(call: Call) -> Result<Response, ApiError> {
     if let Some(summary) = all.first().and_then(|a| a.summary.as_ref()) {
         reply["timings"] = timings(&summary.finish);
     }
+    answers.tell_left_out(&mut reply);
     Ok(http::json(&reply))
+}
+
+/// `POST /v1/chat/completions/input_tokens`
+pub(crate) async fn input_tokens(call: Call) -> Result<Response, ApiError> {
+    let loaded = call.app.models.acquire(call.fields.text("model")).await?;
+    let count = chat::count(task(&call, &loaded)?, loaded).await?;
+    Ok(http::json(&json!({ "input_tokens": count })))
 }
 
 /// The task that a chat request describes.
@@ -242,6 +250,7 @@ async fn write_chat(writer: Writer, mut answers: Answers, head: Head, with_usage
                 json!({ "index": index, "delta": {}, "finish_reason": reason, "logprobs": logprobs });
             let mut chunk = head.object("chat.completion.chunk", vec![choice]);
             chunk["timings"] = timings(&summary.finish);
+            answers.tell_left_out(&mut chunk);
             writer.object(&chunk).await?;
         }
     }

@@ -30,7 +30,6 @@ pub(crate) const RESPONSES: &[Field] = &[
     field("store", Takes::Bool, "Not read: nothing is ever stored."),
     field("metadata", Takes::Object, "Returned as it is."),
     field("include", Takes::List, "Not read."),
-    field("truncation", Takes::Refused(disabled), "a context is never cut"),
     field("previous_response_id", Takes::Refused(never), "nothing is stored; send the whole conversation"),
     field("conversation", Takes::Refused(never), "nothing is stored; send the whole conversation"),
     field("background", Takes::Refused(is_false), "nothing is stored"),
@@ -42,10 +41,6 @@ pub(crate) const RESPONSES: &[Field] = &[
 
 fn zero(value: &Value) -> bool {
     value == 0
-}
-
-fn disabled(value: &Value) -> bool {
-    value == "disabled"
 }
 
 fn is_false(value: &Value) -> bool {
@@ -224,6 +219,9 @@ struct Head {
     created: u64,
     model: String,
     request: Fields,
+    truncate: bool,
+    /// Messages that were left out.
+    left_out: usize,
 }
 
 impl Head {
@@ -255,10 +253,13 @@ impl Head {
             "tool_choice": get("tool_choice").unwrap_or("auto".into()),
             "tools": self.request.list("tools"),
             "top_p": get("top_p"),
-            "truncation": "disabled",
+            "truncation": if self.truncate { "auto" } else { "disabled" },
             "usage": null,
             "metadata": get("metadata").unwrap_or_else(|| json!({})),
         });
+        if self.left_out > 0 {
+            response["truncated_messages"] = self.left_out.into();
+        }
         if let Some(summary) = ended {
             if summary.end == End::Length {
                 response["incomplete_details"] = json!({ "reason": "max_output_tokens" });
@@ -305,17 +306,27 @@ fn call_item(id: &str, call_id: &str, name: &str, arguments: &str, status: &str)
     })
 }
 
+/// `POST /v1/responses/input_tokens`
+pub(crate) async fn input_tokens(call: Call) -> Result<Response, ApiError> {
+    let loaded = call.app.models.acquire(call.fields.text("model")).await?;
+    let count = chat::count(task(&call, &loaded)?, loaded).await?;
+    Ok(http::json(&json!({ "object": "response.input_tokens", "input_tokens": count })))
+}
+
 /// `POST /v1/responses`
 pub(crate) async fn responses(call: Call) -> Result<Response, ApiError> {
     let loaded = call.app.models.acquire(call.fields.text("model")).await?;
     let task = task(&call, &loaded)?;
     let stream = call.fields.bool("stream").unwrap_or(false);
+    let truncate = task.settings.truncate;
     let mut answers = chat::start(&call.app, loaded, task).await?;
     let head = Head {
         id: format!("resp_{}", new_id()),
         created: now(),
         model: answers.loaded.name.clone(),
         request: call.fields,
+        truncate,
+        left_out: answers.left_out,
     };
     if stream {
         let write = move |writer| write_events(writer, answers, head);

@@ -84,7 +84,7 @@ fn idle_models_leave_memory() {
 #[test]
 fn a_model_that_cannot_be_loaded_is_told() {
     let broken =
-        |name: &str| ModelSpec { load: Arc::new(|| Err("the file is gone".into())), ..tiny_spec(name, 1).0 };
+        |name: &str| ModelSpec { load: Arc::new(|_| Err("the file is gone".into())), ..tiny_spec(name, 1).0 };
     let e = Place::serving(vec![broken("one")], ServerOptions::default()).wait().unwrap_err();
     assert_eq!(e.to_string(), "the model \"one\" cannot be loaded: the file is gone");
     // At the first request it is the request that fails.
@@ -95,14 +95,32 @@ fn a_model_that_cannot_be_loaded_is_told() {
 }
 
 #[test]
+fn models_share_a_limit_of_memory() {
+    let specs = ["one", "two"].map(|name| tiny_spec(name, 1).0).to_vec();
+    // The weights of the tiny model are small beside its cache.
+    let one = (specs[0].load)(None).unwrap().memory();
+    let memory = |n: u64| Some(n * (one.weights + one.caches) + one.caches / 2);
+    for (n, first) in [(1, "unloaded"), (2, "loaded")] {
+        let options = ServerOptions { memory: memory(n), ..ServerOptions::default() };
+        let place = Place::serving(specs.clone(), options);
+        await_status(&place, "one", "loaded");
+        assert_eq!(ask(&place, "two").0, 200);
+        assert_eq!(status(&place, "one"), first, "room for {n}");
+    }
+    let options = ServerOptions { memory: Some(one.caches / 2), ..ServerOptions::default() };
+    let e = Place::serving(specs, options).wait().unwrap_err();
+    assert!(e.to_string().contains("cannot be loaded"), "{e}");
+}
+
+#[test]
 fn idle_models_make_room_where_memory_is_short() {
     let (one, _) = tiny_spec("one", 1);
     let (two, loads) = tiny_spec("two", 1);
     let (load, tries) = (two.load.clone(), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
     let count = tries.clone();
-    let scarce = move || match count.fetch_add(1, Ordering::SeqCst) {
+    let scarce = move |memory| match count.fetch_add(1, Ordering::SeqCst) {
         0 => Err(wootz::Error::ContextMemory { context: 9, needed: 2, available: 1 }.into()),
-        _ => load(),
+        _ => load(memory),
     };
     let two = ModelSpec { load: Arc::new(scarce), ..two };
     let place = Place::serving(vec![one, two], ServerOptions::default());

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use wootz::{Context, ContextOptions, Model, ModelOptions};
 use wootz_quant::WeightType;
-use wootz_server::{Log, ModelSpec, Preset, Server, ServerError, ServerOptions};
+use wootz_server::{ModelSpec, Preset, Server, ServerError, ServerOptions};
 use wootz_testkit::tiny;
 
 /// Longest wait for anything: a hang becomes a failure.
@@ -34,7 +34,7 @@ pub(crate) fn templated_spec(
     let chat_template = template.map(str::to_owned);
     let loads = Arc::new(AtomicUsize::new(0));
     let count = loads.clone();
-    let load = move || {
+    let load = move |memory| {
         count.fetch_add(1, Ordering::SeqCst);
         let llama = wootz_arch::find("llama").unwrap();
         let bytes = tiny::build(llama, tiny::Types(WeightType::Q4_0, WeightType::Q8_0), 7);
@@ -47,6 +47,7 @@ pub(crate) fn templated_spec(
             threads: Some(1),
             sequences: parallel,
             batch: 128,
+            memory,
             ..ContextOptions::default()
         };
         Ok(Context::new(model, &options, &mut |_| ())?)
@@ -82,6 +83,7 @@ impl Place {
     }
 
     pub(crate) fn serving(models: Vec<ModelSpec>, options: ServerOptions) -> Place {
+        crate::log::keep();
         let (stop, stopped) = tokio::sync::oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -89,7 +91,7 @@ impl Place {
                 tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
             let result = runtime.block_on(async {
                 let address = "127.0.0.1:0".parse().unwrap();
-                let server = Server::bind(address, models, options, Log::silent()).await?;
+                let server = Server::bind(address, models, options).await?;
                 tell.send(server.address()).unwrap();
                 server
                     .run(async {
