@@ -114,7 +114,7 @@ fn cuts(messages: &[Message]) -> Vec<Cut> {
     let with_role =
         |role: &'static str, from: usize| (from..messages.len()).filter(move |i| messages[*i].role == role);
     let turns = with_role("user", rules + 1).map(|from| Cut { rules, question: None, from });
-    let last = with_role("user", rules).last();
+    let last = with_role("user", rules).next_back();
     let steps = last.into_iter().flat_map(|question| {
         let answers = with_role("assistant", question + 1).skip(1);
         answers.map(move |from| Cut { rules, question: Some(question), from })

@@ -103,10 +103,9 @@ impl Rewriter<'_> {
             out.insert(key.to_owned(), value);
         }
         if !also.is_empty() {
-            match out.entry("allOf").or_insert_with(|| json!([])) {
-                Value::Array(list) => list.extend(also),
-                // No list, so it is refused in any case.
-                _ => {}
+            // What is no list is refused in any case.
+            if let Value::Array(list) = out.entry("allOf").or_insert_with(|| json!([])) {
+                list.extend(also);
             }
         }
         Value::Object(out)

@@ -30,7 +30,8 @@ fn request(address: &str, head: &str, body: &str) -> String {
 fn a_server_answers_until_it_is_stopped() {
     let place = Place::new();
     place.write("presets.toml", b"[models.second]\nmodel = \"tiny.gguf\"\naliases = [\"other\"]\n");
-    let mut child = place.spawn("serve tiny.gguf --alias first --presets presets.toml --port 0 --ctx 256");
+    let mut child = place
+        .spawn("serve tiny.gguf --alias first --presets presets.toml --port 0 --ctx 256 --log-format json");
     let address = address(&mut child);
     let models = request(&address, "GET /v1/models", "");
     assert!(models.contains("\"id\":\"first\"") && models.contains("\"aliases\":[\"other\"]"), "{models}");
@@ -44,7 +45,13 @@ fn a_server_answers_until_it_is_stopped() {
         let output = child.wait_with_output().unwrap();
         let log = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{log}");
-        assert!(log.contains("POST /v1/completions 200"), "{log}");
+        let lines: Vec<serde_json::Value> = log.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let answered =
+            lines.iter().find(|line| line["message"] == "answered").unwrap_or_else(|| panic!("{log}"));
+        let (request, answer) = (&answered["spans"][0], &answered["spans"][1]);
+        assert_eq!((&request["path"], &answer["model"]), (&"/v1/completions".into(), &"second".into()));
+        assert_eq!((&answer["tokens"], &answer["end"]), (&3.into(), &"length".into()));
+        assert!(lines.iter().any(|line| line["message"] == "responded" && line["status"] == 200), "{log}");
         assert!(!log.contains("abc"), "prompts stay out of the log: {log}");
     } else {
         child.kill().unwrap();
