@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Troubles a server of wootz for a while and checks that it comes out as it went in.
 
-    python3 bench/serve_soak.py http://127.0.0.1:8080 [--minutes 30] [--clients 12] [--pid PID]
+    python3 bench/serve_soak.py http://127.0.0.1:8080 [--minutes 30] [--clients 12] [--pause 0] [--pid PID]
 
-Clients at random send whole and streamed requests of all protocols, answers that follow schemas, broken JSON, wrong
-fields, prompts beyond the context; go away in the midst of an answer; or read slowly. At the end nothing may run or
-wait, all blocks of the cache must be free, and no response may have been a 5xx. With --pid the memory of the process
-is told minute by minute.
+Clients at random send whole and streamed requests of all protocols, answers that follow schemas, answers and prompts
+that are cut on request, broken JSON, wrong fields, prompts beyond the context; go away in the midst of an answer; or read
+slowly; and wait --pause seconds on average before the next. At the end nothing may run or wait, all blocks of the cache
+must be free, and no response may have been a 5xx. With --pid the memory of the process is told minute by minute.
 """
 
 import argparse
@@ -34,9 +34,9 @@ def memory(pid):
 
 
 class Client(threading.Thread):
-    def __init__(self, url, seed, end, counts, lock):
+    def __init__(self, url, seed, end, pause, counts, lock):
         super().__init__(daemon=True)
-        self.url, self.end, self.counts, self.lock = url, end, counts, lock
+        self.url, self.end, self.pause, self.counts, self.lock = url, end, pause, counts, lock
         self.random = random.Random(seed)
 
     def count(self, what):
@@ -47,6 +47,7 @@ class Client(threading.Thread):
         while time.time() < self.end:
             try:
                 self.once()
+                time.sleep(self.random.uniform(0, 2 * self.pause))
             except (OSError, http.client.HTTPException) as e:
                 self.count(f"broken: {type(e).__name__}")
 
@@ -62,6 +63,7 @@ class Client(threading.Thread):
             ("/completion", {"prompt": "abc", "n_predict": size, "n_probs": 3}),
             ("/api/chat", {"messages": messages, "options": {"num_predict": size}}),
             ("/v1/responses", {"input": "hello", "max_output_tokens": size}),
+            ("/v1/chat/completions", {"messages": messages * 60, "max_tokens": size, "truncation": "auto"}),
         ])
         kind = pick.choice(["whole", "stream", "leave", "slow", "broken", "wrong", "huge"])
         body = {**body, "stream": kind != "whole"}
@@ -92,11 +94,12 @@ def main():
     parser.add_argument("url")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--clients", type=int, default=12)
+    parser.add_argument("--pause", type=float, default=0)
     parser.add_argument("--pid", type=int)
     args = parser.parse_args()
     url, counts, lock = urlparse(args.url), {}, threading.Lock()
     end = time.time() + args.minutes * 60
-    clients = [Client(url, seed, end, counts, lock) for seed in range(args.clients)]
+    clients = [Client(url, seed, end, args.pause, counts, lock) for seed in range(args.clients)]
     for client in clients:
         client.start()
     while any(client.is_alive() for client in clients):

@@ -61,6 +61,7 @@ fn options() -> ContextOptions {
         batch: 64,
         k_type: wootz::KvType::F32,
         v_type: wootz::KvType::F32,
+        ..ContextOptions::default()
     }
 }
 

@@ -16,7 +16,7 @@ const CONTEXT: usize = 64;
 
 /// A model of a family; all ways of pooling have the same weights.
 fn spec(name: &str, family: &'static str, change: fn(TinyModel) -> TinyModel) -> ModelSpec {
-    let load = move || {
+    let load = move |memory| {
         let arch = wootz_arch::find(family)?;
         let types = tiny::Types(WeightType::F32, WeightType::F32);
         let bytes = tiny::build_model(arch, &change(arch.tiny()), types, 7);
@@ -25,6 +25,7 @@ fn spec(name: &str, family: &'static str, change: fn(TinyModel) -> TinyModel) ->
             context: Some(CONTEXT),
             threads: Some(1),
             sequences: 2,
+            memory,
             ..ContextOptions::default()
         };
         Ok(Context::new(model, &options, &mut |_| ())?)
