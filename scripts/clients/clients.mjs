@@ -15,6 +15,18 @@ const schema = {
 };
 
 const tests = {
+  async openai_embeddings() {
+    const model = "all-minilm-l6-v2-f32";
+    const input = ["A man is eating food.", "Someone is having a meal."];
+    // It asks for base64 unless told otherwise.
+    const whole = await openai.embeddings.create({ model, input });
+    const plain = await openai.embeddings.create({ model, input, encoding_format: "float" });
+    const cosine = (data) => data[0].embedding.reduce((sum, x, i) => sum + x * data[1].embedding[i], 0);
+    for (const { data } of [whole, plain]) {
+      assert.equal(data[0].embedding.length, 384);
+      assert.ok(Math.abs(cosine(data) - 0.6888) < 1e-3, String(cosine(data)));
+    }
+  },
   async openai_chat() {
     const body = { model: "tested", messages, max_tokens: 16, seed: 1 };
     const whole = await openai.chat.completions.create(body);
