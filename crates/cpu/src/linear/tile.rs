@@ -57,9 +57,11 @@ pub(super) struct TileArgs {
     pub(super) rows: usize,
 }
 
-struct Tile<K, const T: usize, const EXPANDED: bool>(TileArgs, PhantomData<K>);
+/// The arguments go by reference: a copy, written field by field, would be read back in wide pieces at once, and wait for
+/// the writes to reach the cache.
+struct Tile<'a, K, const T: usize, const EXPANDED: bool>(&'a TileArgs, PhantomData<K>);
 
-impl<K: Format, const T: usize, const EXPANDED: bool> Op for Tile<K, T, EXPANDED> {
+impl<K: Format, const T: usize, const EXPANDED: bool> Op for Tile<'_, K, T, EXPANDED> {
     type Output = ();
 
     #[inline(always)]
@@ -136,7 +138,7 @@ impl Kernels {
 
 unsafe fn tile<S: Simd, K: Format, const T: usize, const EXPANDED: bool>(args: &TileArgs) {
     // SAFETY: as `TileFn` demands.
-    unsafe { S::enter(Tile::<K, T, EXPANDED>(*args, PhantomData)) }
+    unsafe { S::enter(Tile::<K, T, EXPANDED>(args, PhantomData)) }
 }
 
 unsafe fn expand<S: Simd, K: Format>(w: *const u8, cols: usize, codes: *mut u8) {
