@@ -127,13 +127,26 @@ impl PackedMatrix {
     /// # Errors
     /// The shape does not suit the type, or the memory is refused.
     pub fn zeroed(ty: WeightType, rows: usize, cols: usize) -> Result<PackedMatrix, CpuError> {
+        PackedMatrix::zeroed_in(Buffer::zeroed, ty, rows, cols)
+    }
+
+    /// The same in memory that `allocate` gives, zeroed.
+    ///
+    /// # Errors
+    /// As [`zeroed`](PackedMatrix::zeroed).
+    pub fn zeroed_in(
+        allocate: impl FnOnce(usize) -> Result<Buffer, CpuError>,
+        ty: WeightType,
+        rows: usize,
+        cols: usize,
+    ) -> Result<PackedMatrix, CpuError> {
         let shape = CpuError::MatrixShape { ty, rows, cols };
         let (Some(row_bytes), Some(padded)) = (ty.row_bytes(cols), rows.checked_next_multiple_of(LANES))
         else {
             return Err(shape);
         };
         let bytes = row_bytes.checked_mul(padded).ok_or(shape)?;
-        Ok(PackedMatrix { ty, rows, cols, row_bytes, buffer: Buffer::zeroed(bytes)? })
+        Ok(PackedMatrix { ty, rows, cols, row_bytes, buffer: allocate(bytes)? })
     }
 
     /// Packs all rows of `src`, the GGUF bytes of the matrix.
