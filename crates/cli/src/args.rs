@@ -78,6 +78,10 @@ pub(crate) struct DeviceArgs {
     /// CPU threads [default: one a core].
     #[arg(short, long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
+    /// Whether the CPU brings weights into its kernels' order in memory: as far as they fit, or not at all, which is
+    /// slow and takes little memory.
+    #[arg(long, value_name = "auto|off", default_value = "auto")]
+    pub repack: Switch,
     /// Context in tokens [default: the model's own, as far as memory allows].
     #[arg(short, long, value_name = "N", value_parser = positive)]
     pub ctx: Option<usize>,
@@ -90,6 +94,13 @@ pub(crate) struct DeviceArgs {
     /// Type of cached values.
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
     pub cache_type_v: KvType,
+}
+
+/// A switch that need not be turned on.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    Auto,
+    Off,
 }
 
 fn positive(text: &str) -> Result<usize, String> {
@@ -560,6 +571,9 @@ pub(crate) struct BenchArgs {
     /// Tokens in the cache before a test, separated by commas.
     #[arg(short, long, value_name = "N,…", default_value = "0", value_delimiter = ',')]
     pub depth: Vec<usize>,
+    /// Sequences that generate side by side, separated by commas.
+    #[arg(short, long, value_name = "N,…", default_value = "1", value_delimiter = ',', value_parser = positive)]
+    pub sequences: Vec<usize>,
     /// Repeats of each test.
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub repeats: usize,

@@ -7,10 +7,11 @@ use anyhow::bail;
 use wootz::template::ChatTemplate;
 use wootz::{
     ByteSize, Context, ContextOptions, Engine, EngineOptions, Event, Finish, Generation, Model, ModelOptions,
+    Repack,
 };
 use wootz_hub::{Hub, ModelRef};
 
-use crate::args::{DeviceArgs, ModelArgs};
+use crate::args::{DeviceArgs, ModelArgs, Switch};
 use crate::output::{self, Unit};
 
 /// Finds a model's file, fetching it where it is not there.
@@ -81,6 +82,7 @@ pub(crate) fn context_options(args: &DeviceArgs) -> ContextOptions {
     ContextOptions {
         device: args.device.clone(),
         threads: args.threads,
+        repack: if args.repack == Switch::Off { Repack::Off } else { Repack::Auto },
         context: args.ctx,
         batch: args.batch,
         k_type: args.cache_type_k,
@@ -90,17 +92,16 @@ pub(crate) fn context_options(args: &DeviceArgs) -> ContextOptions {
 }
 
 /// Loads a model's weights, with a bar.
-pub(crate) fn open_context(model: Arc<Model>, args: &DeviceArgs) -> anyhow::Result<Context> {
-    let options = context_options(args);
+pub(crate) fn open_context(model: Arc<Model>, options: &ContextOptions) -> anyhow::Result<Context> {
     let bar = output::progress("loading", model.arch().weights().total_bytes(), Unit::Bytes);
-    let context = Context::new(model, &options, &mut |bytes| bar.set_position(bytes));
+    let context = Context::new(model, options, &mut |bytes| bar.set_position(bytes));
     output::clear_progress();
     Ok(context?)
 }
 
 /// Loads a model and starts an engine.
 pub(crate) fn open_engine(model: &ModelArgs, device: &DeviceArgs) -> anyhow::Result<Engine> {
-    let context = open_context(open_model(model)?, device)?;
+    let context = open_context(open_model(model)?, &context_options(device))?;
     Ok(Engine::start(context, EngineOptions::default())?)
 }
 

@@ -140,9 +140,10 @@ fn main() -> Result<(), Error> {
         acts.fill(&x)?;
         let mut out = vec![0.0; o.tokens * o.rows];
         let operations = 2.0 * (o.rows * o.cols * o.tokens) as f64;
-        linear(&pool, &acts, [Linear { weights: &matrix, out: &mut out, stride: o.rows }])?;
+        linear(&pool, &acts, [Linear { weights: (&matrix).into(), out: &mut out, stride: o.rows }])?;
         let elapsed = seconds(o.best, o.rounds, || {
-            let _ = linear(&pool, &acts, [Linear { weights: &matrix, out: &mut out, stride: o.rows }]);
+            let _ =
+                linear(&pool, &acts, [Linear { weights: (&matrix).into(), out: &mut out, stride: o.rows }]);
         });
         let gops = operations / elapsed / 1e9;
         let peak = match matrix.form() {
@@ -160,7 +161,7 @@ fn main() -> Result<(), Error> {
             reads.push(seconds(true, 1, || read(&pool, &plain)));
             vectors.push(seconds(true, 1, || {
                 for matrix in &many {
-                    let job = Linear { weights: matrix, out: &mut out[..o.rows], stride: o.rows };
+                    let job = Linear { weights: matrix.into(), out: &mut out[..o.rows], stride: o.rows };
                     let _ = linear(&pool, &one, [job]);
                 }
             }));

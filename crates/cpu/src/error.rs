@@ -1,5 +1,5 @@
 use crate::Isa;
-use wootz_graph::ByteSize;
+use wootz_graph::{ByteSize, RunError};
 use wootz_quant::WeightType;
 
 /// What can go wrong in this crate.
@@ -77,5 +77,20 @@ impl CpuError {
     /// [`CpuError::Length`] where the lengths differ.
     pub(crate) fn check(what: &'static str, expected: usize, found: usize) -> Result<(), CpuError> {
         if expected == found { Ok(()) } else { Err(CpuError::Length { what, expected, found }) }
+    }
+}
+
+/// An error of a kernel, as one of the device: shapes are checked when plans are made, so it is a mistake of ours.
+impl From<CpuError> for RunError {
+    fn from(error: CpuError) -> RunError {
+        match error {
+            CpuError::OutOfMemory { bytes } => RunError::OutOfMemory {
+                device: "cpu".into(),
+                what: "a buffer".into(),
+                needed: bytes as u64,
+                available: crate::host::memory().map(|m| m.available),
+            },
+            e => RunError::Device { device: "cpu".into(), reason: e.to_string() },
+        }
     }
 }

@@ -23,8 +23,8 @@ pub mod route;
 
 pub use act::{ActForm, Activations};
 pub use error::CpuError;
-pub use exec::{CpuBackend, CpuOptions};
+pub use exec::{CpuBackend, CpuOptions, Repack};
 pub use isa::Isa;
-pub use linear::{Linear, LinearSet, linear};
+pub use linear::{Linear, LinearSet, StoredMatrix, Weights, linear};
 pub use math::{Half, narrow, widen};
 pub use pack::{PackedMatrix, RowGroupsMut};

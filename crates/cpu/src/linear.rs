@@ -15,23 +15,89 @@ mod panel;
 mod tile;
 
 use crate::CpuError;
-use crate::act::{Activations, Tile};
+use crate::act::{ActForm, Activations, Tile};
 use crate::isa::LANES;
 use crate::pack::PackedMatrix;
 use crate::pool::{Chunks, Pool};
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 use tile::{Kernels, TileArgs, kernels};
+use wootz_graph::RunError;
+use wootz_quant::WeightType;
 
 /// Tiles up to which a product is computed group by group.
 const FEW_TILES: usize = 2;
 /// Weight bytes, times the tokens, that are worth another thread: some microseconds of work.
 const WORTH_A_THREAD: usize = 64 << 10;
 
+/// Bytes of weights that are read and packed at a time where a matrix is not in memory: a part of the second-level cache.
+const STORED_PIECE: usize = 256 << 10;
+
+/// A matrix that is read and packed when it is multiplied.
+pub trait StoredMatrix: Sync {
+    /// Weight type.
+    fn ty(&self) -> WeightType;
+    /// Rows.
+    fn rows(&self) -> usize;
+    /// Columns.
+    fn cols(&self) -> usize;
+    /// Fills `bytes` with the GGUF bytes of rows from `first` on.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn read(&self, first: usize, bytes: &mut [u8]) -> Result<(), RunError>;
+}
+
+/// Where a product finds its weights `[rows, cols]`.
+#[derive(Clone, Copy)]
+pub enum Weights<'a> {
+    /// In memory, in the kernels' order.
+    Packed(&'a PackedMatrix),
+    /// In a file.
+    Stored(&'a dyn StoredMatrix),
+}
+
+impl<'a> From<&'a PackedMatrix> for Weights<'a> {
+    fn from(matrix: &'a PackedMatrix) -> Weights<'a> {
+        Weights::Packed(matrix)
+    }
+}
+
+impl Weights<'_> {
+    /// Weight type.
+    pub fn ty(self) -> WeightType {
+        match self {
+            Weights::Packed(matrix) => matrix.ty(),
+            Weights::Stored(matrix) => matrix.ty(),
+        }
+    }
+
+    /// Rows.
+    pub fn rows(self) -> usize {
+        match self {
+            Weights::Packed(matrix) => matrix.rows(),
+            Weights::Stored(matrix) => matrix.rows(),
+        }
+    }
+
+    /// Columns.
+    pub fn cols(self) -> usize {
+        match self {
+            Weights::Packed(matrix) => matrix.cols(),
+            Weights::Stored(matrix) => matrix.cols(),
+        }
+    }
+
+    fn group_bytes(self) -> usize {
+        self.ty().row_bytes(self.cols()).unwrap_or(0) * LANES
+    }
+}
+
 /// One product: a matrix and where its results go.
 pub struct Linear<'a> {
     /// Weights `[rows, cols]`.
-    pub weights: &'a PackedMatrix,
+    pub weights: Weights<'a>,
     /// Results: token `t`, row `r` at `t * stride + r`.
     pub out: &'a mut [f32],
     /// Distance of tokens in `out`, in elements; at least the rows.
@@ -39,12 +105,20 @@ pub struct Linear<'a> {
 }
 
 struct Job<'a> {
-    weights: &'a PackedMatrix,
+    weights: Weights<'a>,
     kernels: Kernels,
     out: *mut f32,
     stride: usize,
     groups_per_chunk: usize,
     chunks: usize,
+}
+
+/// Rows of a job whose weights are in memory.
+struct Rows<'a> {
+    weights: &'a PackedMatrix,
+    kernels: Kernels,
+    out: *mut f32,
+    stride: usize,
 }
 
 /// Products of several matrices with the same activations, cut into chunks that any number of threads can take.
@@ -53,6 +127,7 @@ pub struct LinearSet<'a> {
     jobs: Vec<Job<'a>>,
     chunks: Chunks,
     bytes: usize,
+    failure: Mutex<Option<RunError>>,
     _out: PhantomData<&'a mut [f32]>,
 }
 
@@ -72,7 +147,8 @@ impl<'a> LinearSet<'a> {
         workers: usize,
     ) -> Result<LinearSet<'a>, CpuError> {
         let mut jobs = jobs.into_iter().map(|job| Job::new(acts, job)).collect::<Result<Vec<_>, _>>()?;
-        let bytes: usize = jobs.iter().map(|job| job.weights.bytes()).sum();
+        let groups = |job: &Job<'_>| job.weights.rows().div_ceil(LANES);
+        let bytes: usize = jobs.iter().map(|job| groups(job) * job.weights.group_bytes()).sum();
         // A few chunks for each worker, since a worker may start late or lose its core.
         let per_worker = if workers == 1 {
             1
@@ -83,13 +159,13 @@ impl<'a> LinearSet<'a> {
         };
         let chunk = (bytes / (workers * per_worker)).max(WORTH_A_THREAD / acts.tokens().max(1));
         for job in &mut jobs {
-            let groups = job.weights.groups();
+            let groups = groups(job);
             let wanted = (chunk / job.weights.group_bytes().max(1)).next_multiple_of(panel::GROUPS);
             job.groups_per_chunk = wanted.clamp(1, groups.max(1));
             job.chunks = groups.div_ceil(job.groups_per_chunk);
         }
         let chunks = Chunks::new(jobs.iter().map(|job| job.chunks).sum(), 1);
-        Ok(LinearSet { acts, jobs, chunks, bytes, _out: PhantomData })
+        Ok(LinearSet { acts, jobs, chunks, bytes, failure: Mutex::new(None), _out: PhantomData })
     }
 
     /// Whether a second thread would cost more than it saves.
@@ -97,40 +173,55 @@ impl<'a> LinearSet<'a> {
         self.bytes.saturating_mul(self.acts.tokens()) < 2 * WORTH_A_THREAD
     }
 
-    /// Works on chunks until none is left; each thread of a parallel region calls it once.
+    /// Works on chunks until none is left, or until one fails; each thread of a parallel region calls it once.
     pub fn work(&self) {
+        if let Err(e) = self.work_or_fail() {
+            self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
+        }
+    }
+
+    /// What went wrong, after all threads are done.
+    ///
+    /// # Errors
+    /// Weights that are not in memory could not be read.
+    pub fn finish(self) -> Result<(), RunError> {
+        self.failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    }
+
+    fn work_or_fail(&self) -> Result<(), RunError> {
         while let Some(range) = self.chunks.take() {
             let mut chunk = range.start;
             for job in &self.jobs {
                 if chunk < job.chunks {
                     let first = chunk * job.groups_per_chunk;
-                    let groups = first..job.weights.groups().min(first + job.groups_per_chunk);
+                    let groups = first..job.weights.rows().div_ceil(LANES).min(first + job.groups_per_chunk);
                     // SAFETY: `Job::new` has checked the shapes, and this chunk's rows are nobody else's.
-                    unsafe { job.run(self.acts, groups) };
+                    unsafe { job.run(self.acts, groups) }?;
                     break;
                 }
                 chunk -= job.chunks;
             }
         }
+        Ok(())
     }
 }
 
 /// Computes several products with the same activations on the pool, in one parallel region.
 ///
 /// # Errors
-/// As [`LinearSet::new`].
+/// As [`LinearSet::new`] and [`LinearSet::finish`].
 pub fn linear<'a>(
     pool: &Pool,
     acts: &'a Activations,
     jobs: impl IntoIterator<Item = Linear<'a>>,
-) -> Result<(), CpuError> {
-    let set = LinearSet::new(acts, jobs, pool.workers())?;
+) -> Result<(), RunError> {
+    let set = LinearSet::new(acts, jobs, pool.workers()).map_err(RunError::from)?;
     if set.is_small() {
         set.work();
     } else {
         pool.run(&|_| set.work());
     }
-    Ok(())
+    set.finish()
 }
 
 impl<'a> Job<'a> {
@@ -140,7 +231,8 @@ impl<'a> Job<'a> {
             if expected == found { Ok(()) } else { Err(CpuError::Length { what, expected, found }) }
         };
         expect("columns of activations", weights.cols(), acts.cols())?;
-        expect("elements in a block of activations", weights.form().block(), acts.form().block())?;
+        let block = ActForm::of(weights.ty()).block();
+        expect("elements in a block of activations", block, acts.form().block())?;
         if acts.tokens() > 0 {
             if stride < weights.rows() {
                 return Err(CpuError::Length {
@@ -163,6 +255,39 @@ impl<'a> Job<'a> {
     ///
     /// # Safety
     /// Shapes are as `new` checks them; no other thread writes these rows of the results.
+    unsafe fn run(&self, acts: &Activations, groups: Range<usize>) -> Result<(), RunError> {
+        let Job { kernels, out, stride, .. } = *self;
+        let stored = match self.weights {
+            Weights::Packed(weights) => {
+                // SAFETY: as the caller promises.
+                unsafe { Rows { weights, kernels, out, stride }.run(acts, groups) };
+                return Ok(());
+            }
+            Weights::Stored(stored) => stored,
+        };
+        let piece = (STORED_PIECE / self.weights.group_bytes().max(1)).next_multiple_of(panel::GROUPS);
+        let mut bytes = Vec::new();
+        for first in groups.clone().step_by(piece) {
+            let row = first * LANES;
+            let rows = stored.rows().min(groups.end.min(first + piece) * LANES) - row;
+            bytes.resize(self.weights.group_bytes() / LANES * rows, 0);
+            stored.read(row, &mut bytes)?;
+            let weights = PackedMatrix::pack(stored.ty(), rows, stored.cols(), &bytes)?;
+            // SAFETY: as the caller promises; the piece's results begin with its first row.
+            unsafe {
+                let part = Rows { weights: &weights, kernels, out: out.add(row), stride };
+                part.run(acts, 0..weights.groups());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rows<'_> {
+    /// Computes the rows of `groups` for all tokens.
+    ///
+    /// # Safety
+    /// As [`Job::run`].
     unsafe fn run(&self, acts: &Activations, groups: Range<usize>) {
         if !self.weights.is_packed() {
             // SAFETY: as the caller promises.

@@ -15,10 +15,10 @@ fn run(options: CpuOptions) {
 
 #[test]
 fn cases_agree_with_the_interpreter() {
-    run(CpuOptions { threads: Some(2), isa: None });
+    run(CpuOptions { threads: Some(2), ..CpuOptions::default() });
 }
 
 #[test]
 fn cases_agree_with_the_interpreter_in_plain_code() {
-    run(CpuOptions { threads: Some(1), isa: Some(Isa::Scalar) });
+    run(CpuOptions { threads: Some(1), isa: Some(Isa::Scalar), ..CpuOptions::default() });
 }

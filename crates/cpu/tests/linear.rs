@@ -4,7 +4,10 @@ mod common;
 
 use common::{Rng, isas, random_activations, random_weights};
 use wootz_cpu::pool::Pool;
-use wootz_cpu::{ActForm, Activations, CpuError, Isa, Linear, PackedMatrix, linear};
+use wootz_cpu::{
+    ActForm, Activations, CpuError, Isa, Linear, LinearSet, PackedMatrix, StoredMatrix, Weights, linear,
+};
+use wootz_graph::RunError;
 use wootz_quant::WeightType;
 
 /// Computes all products of `x`, `[tokens, cols]`, in batches of `batch` tokens.
@@ -14,7 +17,7 @@ fn multiply(isa: Isa, pool: &Pool, weights: &PackedMatrix, x: &[f32], batch: usi
     for (x, out) in x.chunks(batch * cols).zip(out.chunks_mut(batch * rows)) {
         let mut acts = Activations::new(isa, weights.form(), x.len() / cols, cols).unwrap();
         acts.fill(x).unwrap();
-        linear(pool, &acts, [Linear { weights, out, stride: rows }]).unwrap();
+        linear(pool, &acts, [Linear { weights: weights.into(), out, stride: rows }]).unwrap();
     }
     out
 }
@@ -161,10 +164,11 @@ fn several_matrices_share_one_call() {
     let mut out = vec![-1.0; (tokens - 1) * stride + 1000];
     let mut outs: Vec<Vec<f32>> = types.iter().map(|(_, rows)| vec![0.0; tokens * rows]).collect();
     {
-        let jobs = weights.iter().zip(&mut outs).map(|(w, out)| Linear { weights: w, out, stride: w.rows() });
+        let jobs =
+            weights.iter().zip(&mut outs).map(|(w, out)| Linear { weights: w.into(), out, stride: w.rows() });
         linear(&pool, &acts, jobs).unwrap();
     }
-    linear(&pool, &acts, [Linear { weights: &weights[2], out: &mut out, stride }]).unwrap();
+    linear(&pool, &acts, [Linear { weights: (&weights[2]).into(), out: &mut out, stride }]).unwrap();
     for (w, found) in weights.iter().zip(&outs) {
         assert_eq!(bits(found), bits(&multiply(isa, &pool, w, &x, 1)));
     }
@@ -172,6 +176,73 @@ fn several_matrices_share_one_call() {
         assert_eq!(row[..1000], outs[2][t * 1000..(t + 1) * 1000]);
         assert!(row[1000..].iter().all(|v| *v == -1.0), "wrote beyond the rows");
     }
+}
+
+/// GGUF bytes of a matrix, as a file has them; reading fails from row `end` on.
+struct Bytes<'a> {
+    ty: WeightType,
+    rows: usize,
+    cols: usize,
+    bytes: &'a [u8],
+    end: usize,
+}
+
+impl StoredMatrix for Bytes<'_> {
+    fn ty(&self) -> WeightType {
+        self.ty
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn cols(&self) -> usize {
+        self.cols
+    }
+
+    fn read(&self, first: usize, bytes: &mut [u8]) -> Result<(), RunError> {
+        let row_bytes = self.bytes.len() / self.rows;
+        if first * row_bytes + bytes.len() > self.end * row_bytes {
+            return Err(RunError::Input(format!("row {first}")));
+        }
+        bytes.copy_from_slice(&self.bytes[first * row_bytes..][..bytes.len()]);
+        Ok(())
+    }
+}
+
+#[test]
+fn matrices_that_stay_in_their_file_give_the_same_bits() {
+    let pool = Pool::new(2).unwrap();
+    let mut rng = Rng(8);
+    // Rows for several pieces, the last of them short.
+    let (rows, cols) = (1500, 512);
+    for ty in [WeightType::Q4_K, WeightType::Q8_0, WeightType::BF16, WeightType::IQ2_XS] {
+        let bytes = random_weights(ty, rows, cols, &mut rng);
+        let packed = PackedMatrix::pack(ty, rows, cols, &bytes).unwrap();
+        let stored = Bytes { ty, rows, cols, bytes: &bytes, end: rows };
+        for tokens in [1, 3, 70] {
+            let x = random_activations(tokens * cols, &mut rng);
+            let mut acts = Activations::new(Isa::best(), packed.form(), tokens, cols).unwrap();
+            acts.fill(&x).unwrap();
+            let mut out = vec![f32::NAN; tokens * rows];
+            linear(&pool, &acts, [Linear { weights: Weights::Stored(&stored), out: &mut out, stride: rows }])
+                .unwrap();
+            assert_eq!(bits(&out), bits(&multiply(Isa::best(), &pool, &packed, &x, tokens)), "{ty} {tokens}");
+        }
+    }
+}
+
+#[test]
+fn a_matrix_that_cannot_be_read_is_an_error() {
+    let pool = Pool::new(2).unwrap();
+    let (ty, rows, cols) = (WeightType::Q8_0, 1500, 512);
+    let bytes = random_weights(ty, rows, cols, &mut Rng(9));
+    let stored = Bytes { ty, rows, cols, bytes: &bytes, end: 900 };
+    let acts = Activations::new(Isa::best(), ActForm::Int8, 2, cols).unwrap();
+    let mut out = vec![0.0; 2 * rows];
+    let run =
+        linear(&pool, &acts, [Linear { weights: Weights::Stored(&stored), out: &mut out, stride: rows }]);
+    assert!(matches!(run, Err(RunError::Input(_))), "{run:?}");
 }
 
 #[test]
@@ -228,9 +299,9 @@ fn wrong_shapes_are_errors() {
     assert!(matches!(acts.fill(&[0.0; 127]), Err(CpuError::Length { expected: 128, found: 127, .. })));
     assert!(matches!(acts.set_tokens(3), Err(CpuError::Length { expected: 2, found: 3, .. })));
     let weights = |ty, cols| PackedMatrix::zeroed(ty, 16, cols).unwrap();
-    let pool = Pool::new(1).unwrap();
     let run = |weights: &PackedMatrix, len: usize, stride: usize| {
-        linear(&pool, &acts, [Linear { weights, out: &mut vec![0.0; len], stride }])
+        let mut out = vec![0.0; len];
+        LinearSet::new(&acts, [Linear { weights: weights.into(), out: &mut out, stride }], 1).map(|_| ())
     };
     assert!(matches!(run(&weights(WeightType::Q8_0, 96), 32, 16), Err(CpuError::Length { .. })));
     assert!(matches!(run(&weights(WeightType::F32, 64), 32, 16), Err(CpuError::Length { .. })));

@@ -24,7 +24,7 @@ const METAL_VARIABLE: &str = "WOOTZ_METAL_DEVICE";
 /// All backends of this build, in the order in which `auto` looks for a device.
 ///
 /// Metal comes last, to be taken only by name, until its kernels have run on Apple hardware.
-pub(crate) fn backends(threads: Option<usize>) -> Result<Vec<Arc<dyn Backend>>, Error> {
+pub(crate) fn backends(cpu: CpuOptions) -> Result<Vec<Arc<dyn Backend>>, Error> {
     let isa = match std::env::var(ISA_VARIABLE) {
         Ok(name) => Some(Isa::from_name(&name).map_err(|e| RunError::Device {
             device: "cpu".into(),
@@ -39,7 +39,7 @@ pub(crate) fn backends(threads: Option<usize>) -> Result<Vec<Arc<dyn Backend>>, 
     let metal = MetalBackend::new("metal", MetalOptions::from_environment(), metal_devices());
     Ok(vec![
         Arc::new(CudaBackend::new(CudaOptions { kernels })),
-        Arc::new(CpuBackend::new(CpuOptions { threads, isa })),
+        Arc::new(CpuBackend::new(CpuOptions { isa, ..cpu })),
         Arc::new(metal),
     ])
 }
@@ -86,14 +86,15 @@ pub struct BackendDevices {
 /// # Errors
 /// The environment names an unknown setting.
 pub fn devices() -> Result<Vec<BackendDevices>, Error> {
-    let list =
-        backends(None)?.into_iter().map(|b| BackendDevices { backend: b.name(), devices: b.devices() });
+    let list = backends(CpuOptions::default())?
+        .into_iter()
+        .map(|b| BackendDevices { backend: b.name(), devices: b.devices() });
     Ok(list.collect())
 }
 
 /// The backend with this name.
 pub(crate) fn backend(name: &str) -> Result<Arc<dyn Backend>, Error> {
-    let mut all = backends(None)?;
+    let mut all = backends(CpuOptions::default())?;
     all.extend(emulator());
     let known = all.iter().map(|b| b.name()).collect::<Vec<_>>().join(", ");
     all.into_iter().find(|b| b.name() == name).ok_or_else(|| Error::NoDevice { name: name.to_owned(), known })
@@ -106,10 +107,10 @@ pub(crate) type Opened = (Arc<dyn Backend>, Arc<dyn Device>);
 /// one with the largest memory.
 pub(crate) fn open(
     name: &str,
-    threads: Option<usize>,
+    cpu: CpuOptions,
     suits: &dyn Fn(&dyn Backend) -> bool,
 ) -> Result<Opened, Error> {
-    let mut all = backends(threads)?;
+    let mut all = backends(cpu)?;
     if name.split(':').next() == Some(EMULATOR) {
         all.extend(emulator());
     }

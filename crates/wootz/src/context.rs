@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use wootz_cpu::CpuOptions;
 use wootz_graph::{
-    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, Device, DeviceInfo, DeviceLimits, GraphKey,
-    KvType, LoadRequest, MemoryUse, Picked, Plan, Sampling, StepInputs, StepOutput, StepTime, TableSet,
-    Ticket, Wants, picked_token,
+    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, Device, DeviceInfo, DeviceKind, DeviceLimits,
+    GraphKey, KvType, LoadRequest, MemoryUse, Picked, Plan, Sampling, StepInputs, StepOutput, StepTime,
+    TableSet, Ticket, Wants, picked_token,
 };
 
 use crate::error::Error;
 use crate::kv::{BlockOp, Group, GroupKind, KvCache, KvConfig, SeqId};
 use crate::model::Model;
-use crate::options::ContextOptions;
+use crate::options::{ContextOptions, Repack};
 use crate::runner::{self, Runner};
 
 /// A sequence of a context.
@@ -109,7 +110,8 @@ impl Context {
         let wants = model.arch().wants();
         let one = GraphKey { wants, ..runner::key(1, 1, 1, false, 1, 1) };
         let suits = |backend: &dyn Backend| runner::compile(&model, backend, one).is_ok();
-        let (backend, device) = crate::backends::open(&options.device, options.threads, &suits)?;
+        let cpu = CpuOptions { threads: options.threads, repack: options.repack, isa: None };
+        let (backend, device) = crate::backends::open(&options.device, cpu, &suits)?;
         let info = device.info();
         let (limits, layout) = fit(&model, &info, options)?;
         let key = GraphKey { wants, ..runner::key(limits.batch, 1, 1, false, 1, limits.context) };
@@ -466,7 +468,15 @@ fn fit(model: &Model, info: &DeviceInfo, options: &ContextOptions) -> Result<(Li
     };
     let layout = |context: usize| layout(model, context, sequences, batch, options);
     let memory = info.memory_free.into_iter().chain(options.memory).min();
-    let free = memory.map(|free| free.saturating_sub(model.arch().weights().total_bytes()));
+    let on_cpu = info.kind == DeviceKind::Cpu;
+    let stored = on_cpu && options.repack == Repack::Off;
+    let weights = if stored { 0 } else { model.arch().weights().total_bytes() };
+    let free = memory.map(|memory| match memory.checked_sub(weights) {
+        Some(rest) => rest,
+        // The CPU reads from the file what is too large for the machine, and caches go before it.
+        None if on_cpu && options.memory.is_none_or(|limit| weights <= limit) => memory,
+        None => 0,
+    });
     let longest = hp.context_length as usize;
     let context = match (options.context.map(|context| context.min(most)), free) {
         (Some(context), _) => context.max(1),

@@ -54,7 +54,7 @@ pub use embed::{Embedding, Pooling};
 pub use engine::{Engine, EngineOptions, EngineStats, Generation, Handle, Sink};
 pub use error::Error;
 pub use model::{Model, ModelOptions};
-pub use options::ContextOptions;
+pub use options::{ContextOptions, Repack};
 pub use request::{Event, Finish, Overflow, Request, StopReason, Timings, TokenEvent};
 pub use runner::plan;
 pub use selftest::selftest;

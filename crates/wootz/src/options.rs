@@ -1,5 +1,7 @@
 use wootz_graph::KvType;
 
+pub use wootz_cpu::Repack;
+
 /// How a context is set up on a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContextOptions {
@@ -7,6 +9,8 @@ pub struct ContextOptions {
     pub device: String,
     /// Threads of the CPU; `None` for one a core.
     pub threads: Option<usize>,
+    /// Whether the CPU brings matrices into its kernels' order.
+    pub repack: Repack,
     /// Positions of a sequence; `None` for the model's own, as far as memory allows.
     pub context: Option<usize>,
     /// Sequences that the cache has room for at full length.
@@ -26,6 +30,7 @@ impl Default for ContextOptions {
         ContextOptions {
             device: "auto".into(),
             threads: None,
+            repack: Repack::Auto,
             context: None,
             sequences: 1,
             batch: 512,

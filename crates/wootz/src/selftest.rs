@@ -1,5 +1,6 @@
 //! Checks of a device's kernels against plain code.
 
+use wootz_cpu::CpuOptions;
 use wootz_graph::DeviceKind;
 use wootz_testkit::picks;
 
@@ -11,7 +12,7 @@ use crate::error::Error;
 /// # Errors
 /// There is no such device.
 pub fn selftest(device: &str, report: &mut dyn FnMut(&str, Result<f64, String>)) -> Result<(), Error> {
-    let (backend, device) = crate::backends::open(device, None, &|_| true)?;
+    let (backend, device) = crate::backends::open(device, CpuOptions::default(), &|_| true)?;
     let mut cases = wootz_testkit::cases::all();
     // GPUs refuse what only encoders need.
     if device.info().kind == DeviceKind::Cpu {

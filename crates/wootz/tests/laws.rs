@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wootz::{Context, ContextOptions, KvType, Model, ModelOptions, RowsWanted, SequenceId, StepPart};
+use wootz::{Context, ContextOptions, KvType, Model, ModelOptions, Repack, RowsWanted, SequenceId, StepPart};
 use wootz_arch::{ARCHITECTURES, Architecture, decoders};
 use wootz_graph::interp::Interpreter;
 use wootz_graph::{
@@ -100,6 +100,16 @@ fn the_number_of_threads_does_not_matter() {
         let three =
             whole(&mut context(arch, types, ContextOptions { threads: Some(3), ..options() }), &tokens);
         assert_eq!(one, three, "{}, {types:?}", arch.name());
+    });
+}
+
+#[test]
+fn weights_that_stay_in_their_file_give_the_same() {
+    each(|arch, types| {
+        let tokens = text(100, 9);
+        let packed = whole(&mut context(arch, types, options()), &tokens);
+        let mut stored = context(arch, types, ContextOptions { repack: Repack::Off, ..options() });
+        assert_eq!(whole(&mut stored, &tokens), packed, "{}, {types:?}", arch.name());
     });
 }
 

@@ -20,12 +20,25 @@ use wootz_graph::{
 use crate::attention::AttentionScratch;
 use crate::kv::KvCache;
 use crate::pool::{Pool, default_workers};
-use crate::{CpuError, Isa, limits};
+use crate::{Isa, limits};
 use arena::Arena;
 use program::{Place, Program};
 use rows::ActivationPool;
 use run::{AttentionSlot, RopeSlot, Scratch};
 use weights::Weights;
+
+/// Whether matrices are brought into the kernels' order once, in memory of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repack {
+    /// As far as they fit the free memory; the rest is read from the file at each product.
+    #[default]
+    Auto,
+    /// None: all are read from the file at each product, which is slow and takes little memory.
+    Off,
+}
+
+/// Free memory that is left to other programs, as a share: one part of so many.
+const SPARED: u64 = 16;
 
 /// Settings of the CPU backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +47,8 @@ pub struct CpuOptions {
     pub threads: Option<usize>,
     /// Instruction set; `None` for the best that the processor has.
     pub isa: Option<Isa>,
+    /// Whether matrices are repacked.
+    pub repack: Repack,
 }
 
 /// The processor as a backend with one device.
@@ -66,7 +81,7 @@ impl Backend for CpuBackend {
         if index != 0 {
             return Err(RunError::Plan(format!("there is one cpu device, not number {index}")));
         }
-        let isa = Isa::select(self.options.isa).map_err(failed)?;
+        let isa = Isa::select(self.options.isa).map_err(RunError::from)?;
         let pool = Pool::new(self.options.threads.unwrap_or_else(default_workers)).map_err(|e| {
             RunError::Device { device: "cpu".into(), reason: format!("cannot start threads: {e}") }
         })?;
@@ -89,19 +104,6 @@ fn info(options: CpuOptions) -> DeviceInfo {
     }
 }
 
-/// An error of a kernel, as one of the device: shapes are checked when plans are made, so it is a mistake of ours.
-fn failed(error: CpuError) -> RunError {
-    match error {
-        CpuError::OutOfMemory { bytes } => RunError::OutOfMemory {
-            device: "cpu".into(),
-            what: "a buffer".into(),
-            needed: bytes as u64,
-            available: crate::host::memory().map(|m| m.available),
-        },
-        e => RunError::Device { device: "cpu".into(), reason: e.to_string() },
-    }
-}
-
 struct CpuDevice {
     options: CpuOptions,
     isa: Isa,
@@ -114,7 +116,7 @@ impl Device for CpuDevice {
     }
 
     fn limits(&self) -> Result<DeviceLimits, RunError> {
-        let bytes_per_second = limits::read_bandwidth(&self.pool).map_err(failed)?;
+        let bytes_per_second = limits::read_bandwidth(&self.pool).map_err(RunError::from)?;
         // Without an instruction of its own, the peak of the plain code is not known: no share is claimed.
         let ops_per_second = limits::int8_peak(&self.pool, self.isa, false).unwrap_or(f64::INFINITY);
         Ok(DeviceLimits { bytes_per_second, ops_per_second })
@@ -126,20 +128,29 @@ impl Device for CpuDevice {
         progress: &mut dyn FnMut(u64),
     ) -> Result<Box<dyn Executor>, RunError> {
         let LoadRequest { weights, source, caches, graph } = request;
-        let weights = Weights::load(weights, source, graph, &self.pool, progress)?;
+        let room = match (self.options.repack, crate::host::memory()) {
+            (Repack::Off, _) => 0,
+            (Repack::Auto, None) => u64::MAX,
+            (Repack::Auto, Some(memory)) => {
+                (memory.available - memory.available / SPARED).saturating_sub(caches.total_bytes())
+            }
+        };
+        let weights = Weights::load(weights, source, graph, room, &self.pool, progress)?;
         let caches_made = caches
             .caches
             .iter()
             .map(|spec| {
                 let blocks = caches.groups[spec.group as usize].blocks as usize;
-                KvCache::new(spec, caches.k_type, caches.v_type, blocks).map_err(|e| match failed(e) {
-                    RunError::OutOfMemory { device, needed, available, .. } => RunError::OutOfMemory {
-                        device,
-                        what: format!("the cache of layer {}", spec.layer),
-                        needed,
-                        available,
-                    },
-                    e => e,
+                KvCache::new(spec, caches.k_type, caches.v_type, blocks).map_err(|e| {
+                    match RunError::from(e) {
+                        RunError::OutOfMemory { device, needed, available, .. } => RunError::OutOfMemory {
+                            device,
+                            what: format!("the cache of layer {}", spec.layer),
+                            needed,
+                            available,
+                        },
+                        e => e,
+                    }
                 })
             })
             .collect::<Result<_, _>>()?;
@@ -151,11 +162,11 @@ impl Device for CpuDevice {
             layout: caches,
             caches: caches_made,
             programs: Vec::new(),
-            arena: Arena::new().map_err(failed)?,
+            arena: Arena::new().map_err(RunError::from)?,
             activations: HashMap::new(),
             ropes: Vec::new(),
             attentions: Vec::new(),
-            attention_scratch: AttentionScratch::new().map_err(failed)?,
+            attention_scratch: AttentionScratch::new().map_err(RunError::from)?,
             scratch,
             submitted: 0,
             finished: None,
@@ -206,7 +217,7 @@ impl Executor for CpuExecutor {
         if plan.backend != "cpu" {
             return Err(RunError::Plan(format!("it was made for {}", plan.backend)));
         }
-        self.arena.reserve(plan.arena_bytes).map_err(failed)?;
+        self.arena.reserve(plan.arena_bytes).map_err(RunError::from)?;
         let program = Program::new(plan, &mut self.weights)?;
         self.prepare(&program)?;
         self.programs.push(program);
@@ -244,7 +255,7 @@ impl Executor for CpuExecutor {
     fn copy_blocks(&mut self, group: u32, pairs: &[(u32, u32)]) -> Result<(), RunError> {
         for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
             for (from, to) in pairs {
-                cache.copy_block(*from, *to).map_err(failed)?;
+                cache.copy_block(*from, *to).map_err(RunError::from)?;
             }
         }
         Ok(())
@@ -252,7 +263,7 @@ impl Executor for CpuExecutor {
 
     fn read_block(&mut self, group: u32, block: u32, out: &mut Vec<u8>) -> Result<(), RunError> {
         for (cache, _) in self.caches.iter().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
-            out.extend_from_slice(cache.block(block).map_err(failed)?);
+            out.extend_from_slice(cache.block(block).map_err(RunError::from)?);
         }
         Ok(())
     }
@@ -269,7 +280,7 @@ impl Executor for CpuExecutor {
         let mut rest = bytes;
         for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
             let (own, after) = rest.split_at(cache.block_bytes());
-            cache.write_block(block, own).map_err(failed)?;
+            cache.write_block(block, own).map_err(RunError::from)?;
             rest = after;
         }
         Ok(())

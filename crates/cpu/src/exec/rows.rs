@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use wootz_graph::{RunError, WeightId};
 
 use super::arena::View;
-use super::failed;
 use super::program::{ChainLink, Place, Product, RowOp};
 use super::run::{Scratch, each_row};
 use super::weights::{Matrix, Weights};
@@ -63,7 +62,7 @@ pub(super) fn chain(
     let mut writers = Vec::new();
     for (key, a) in activations.iter_mut() {
         if products.iter().any(|p| (p.matrix.form(), p.matrix.cols()) == *key) {
-            a.set_tokens(n).map_err(failed)?;
+            a.set_tokens(n)?;
             writers.push(a.rows_mut());
         }
     }
@@ -74,7 +73,7 @@ pub(super) fn chain(
         for (i, link) in links.iter().enumerate() {
             let to = if i % 2 == 0 { &mut *a } else { &mut *b };
             to.resize(at_hand.len(), 0.0);
-            apply(host, &link.op, row, at_hand, to).map_err(failed)?;
+            apply(host, &link.op, row, at_hand, to)?;
             if let Some(out) = &link.out {
                 // SAFETY: see `Host::view`.
                 unsafe { host.view.f32_mut(out, row, 1) }.copy_from_slice(to);
@@ -127,34 +126,35 @@ pub(super) fn products(
     let mut sets = Vec::new();
     for (key, acts) in activations {
         let own = products.iter().filter(|p| (p.matrix.form(), p.matrix.cols()) == *key).map(|p| Linear {
-            weights: &p.matrix,
+            weights: p.matrix.weights(),
             // SAFETY: see `Host::view`; each product has its own output.
             out: unsafe { view.f32_mut(&p.out, 0, n) },
             stride: p.out.cols,
         });
         let own: Vec<Linear<'_>> = own.collect();
         if !own.is_empty() {
-            sets.push(LinearSet::new(acts, own, pool.workers()).map_err(failed)?);
+            sets.push(LinearSet::new(acts, own, pool.workers())?);
         }
     }
-    work(pool, &sets);
+    work(pool, sets)?;
     for product in products.iter() {
         let Some(bias) = &product.bias else { continue };
         each_row(host, n, product.out.cols, |row, _| {
             // SAFETY: see `Host::view`.
             elementwise::add_in_place(host.isa, unsafe { view.f32_mut(&product.out, row, 1) }, bias)
-                .map_err(failed)
+                .map_err(RunError::from)
         })?;
     }
     Ok(())
 }
 
-fn work(pool: &Pool, sets: &[LinearSet<'_>]) {
+fn work(pool: &Pool, sets: Vec<LinearSet<'_>>) -> Result<(), RunError> {
     if sets.iter().all(LinearSet::is_small) {
         sets.iter().for_each(LinearSet::work);
     } else {
         pool.run(&|_| sets.iter().for_each(LinearSet::work));
     }
+    sets.into_iter().try_for_each(LinearSet::finish)
 }
 
 /// Multiplies each row's parts with the matrices of its experts.
@@ -183,7 +183,7 @@ pub(super) fn experts(
         if mine.is_empty() {
             continue;
         }
-        acts.set_tokens(mine.len()).map_err(failed)?;
+        acts.set_tokens(mine.len())?;
         let writer = acts.rows_mut();
         for (token, slot) in mine.iter().enumerate() {
             let at = if shared { slot / used } else { *slot };
@@ -191,8 +191,8 @@ pub(super) fn experts(
             unsafe { writer.write(token, &x[at * inner..(at + 1) * inner]) };
         }
         result.resize(mine.len() * rows, 0.0);
-        let linear = Linear { weights: matrix, out: &mut result, stride: rows };
-        work(host.pool, &[LinearSet::new(acts, [linear], host.pool.workers()).map_err(failed)?]);
+        let linear = Linear { weights: matrix.weights(), out: &mut result, stride: rows };
+        work(host.pool, vec![LinearSet::new(acts, [linear], host.pool.workers())?])?;
         for (row, slot) in result.chunks_exact(rows).zip(&mine) {
             out[slot * rows..(slot + 1) * rows].copy_from_slice(row);
         }

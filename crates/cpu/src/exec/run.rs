@@ -6,11 +6,11 @@ use std::time::Instant;
 use wootz_graph::op::{Attention, Input, Rope};
 use wootz_graph::{CacheSpec, ProgramId, RunError, StepInputs, StepTime};
 
+use super::CpuExecutor;
 use super::arena::Counts;
 use super::program::{Kernel, Place, Program};
 use super::rows::{self, Host};
 use super::weights::Matrix;
-use super::{CpuExecutor, failed};
 use crate::attention::AttentionPlan;
 use crate::kv::KvSlots;
 use crate::pool::Chunks;
@@ -83,7 +83,7 @@ impl CpuExecutor {
                     }
                 }
                 Kernel::Rope { rope, factors, .. } if find_rope(&self.ropes, rope).is_none() => {
-                    let table = RopeTable::new(rope, factors.as_deref()).map_err(failed)?;
+                    let table = RopeTable::new(rope, factors.as_deref())?;
                     self.ropes.push(RopeSlot { rope: *rope, table });
                 }
                 _ => {}
@@ -96,7 +96,7 @@ impl CpuExecutor {
         let (form, cols) = (matrix.form(), matrix.cols());
         let enough = self.activations.get_mut(&(form, cols)).is_some_and(|a| a.set_tokens(tokens).is_ok());
         if !enough {
-            let made = Activations::new(self.isa, form, tokens, cols).map_err(failed)?;
+            let made = Activations::new(self.isa, form, tokens, cols)?;
             self.activations.insert((form, cols), made);
         }
         Ok(())
@@ -130,7 +130,7 @@ impl CpuExecutor {
         let counts = Counts { tokens, outputs };
         let uses_rope = program.kernels.iter().any(|k| matches!(k, Kernel::Rope { .. }));
         for slot in self.ropes.iter_mut().filter(|_| uses_rope) {
-            slot.table.set_positions(inputs.positions).map_err(failed)?;
+            slot.table.set_positions(inputs.positions)?;
         }
         // Layers whose attention has the same attributes share the step's tiles.
         self.attentions.clear();
@@ -139,8 +139,7 @@ impl CpuExecutor {
             let spec = &self.layout.caches[attention.cache.0 as usize];
             if find_attention(&self.attentions, attention, spec).is_none() {
                 let plan = AttentionPlan::new(self.isa, attention, spec, inputs, self.pool.workers());
-                let slot =
-                    AttentionSlot { attention: *attention, spec: spec.clone(), plan: plan.map_err(failed)? };
+                let slot = AttentionSlot { attention: *attention, spec: spec.clone(), plan: plan? };
                 self.attentions.push(slot);
             }
         }
@@ -195,15 +194,17 @@ impl CpuExecutor {
                         // SAFETY: see above.
                         to.copy_from_slice(unsafe { view.f32(x, row, 1) });
                     }
-                    table.rotate(isa, row, rope.heads as usize, rope.head_dim as usize, to).map_err(failed)
+                    table
+                        .rotate(isa, row, rope.heads as usize, rope.head_dim as usize, to)
+                        .map_err(RunError::from)
                 })
             }
             Kernel::StoreKv { cache, k, v } => {
                 let index = cache.0 as usize;
-                let slots = KvSlots::new(inputs, self.layout.caches[index].group as usize).map_err(failed)?;
+                let slots = KvSlots::new(inputs, self.layout.caches[index].group as usize)?;
                 // SAFETY: see above.
                 let (k, v) = unsafe { (view.f32(k, 0, counts.tokens), view.f32(v, 0, counts.tokens)) };
-                self.caches[index].store(isa, &self.pool, &slots, k, v).map_err(failed)
+                self.caches[index].store(isa, &self.pool, &slots, k, v).map_err(RunError::from)
             }
             Kernel::Attention { attention, sinks, q, out } => {
                 let index = attention.cache.0 as usize;
@@ -214,14 +215,15 @@ impl CpuExecutor {
                 let (q, out) =
                     unsafe { (view.f32(q, 0, counts.tokens), view.f32_mut(out, 0, counts.tokens)) };
                 let (cache, sinks) = (&self.caches[index], sinks.as_deref());
-                plan.run(&self.pool, cache, q, sinks, out, &mut self.attention_scratch).map_err(failed)
+                plan.run(&self.pool, cache, q, sinks, out, &mut self.attention_scratch)
+                    .map_err(RunError::from)
             }
             Kernel::Gather { x, indices, out } => {
                 // SAFETY: see above.
                 unsafe {
                     let rows = view.i32(indices, 0, counts.outputs);
                     let (from, to) = (view.f32(x, 0, counts.tokens), view.f32_mut(out, 0, counts.outputs));
-                    elementwise::gather(from, x.cols, rows, to).map_err(failed)
+                    elementwise::gather(from, x.cols, rows, to).map_err(RunError::from)
                 }
             }
             Kernel::Route { route, bias, scores, ids, weights } => {
@@ -230,7 +232,8 @@ impl CpuExecutor {
                 unsafe {
                     let (ids, weights) = (view.i32_mut(ids, 0, n), view.f32_mut(weights, 0, n));
                     let from = view.f32(scores, 0, n);
-                    route::route(route, scores.cols, from, bias.as_deref(), ids, weights).map_err(failed)
+                    route::route(route, scores.cols, from, bias.as_deref(), ids, weights)
+                        .map_err(RunError::from)
                 }
             }
             Kernel::ExpertLinear { experts, used, x, ids, out } => {
@@ -245,7 +248,8 @@ impl CpuExecutor {
                     // SAFETY: see above.
                     unsafe {
                         let (y, w) = (view.f32(y, row, 1), view.f32(weights, row, 1));
-                        route::combine(isa, out.cols, *used, y, w, view.f32_mut(out, row, 1)).map_err(failed)
+                        route::combine(isa, out.cols, *used, y, w, view.f32_mut(out, row, 1))
+                            .map_err(RunError::from)
                     }
                 })
             }

@@ -5,12 +5,45 @@ use std::sync::{Arc, Mutex};
 
 use wootz_graph::op::Op;
 use wootz_graph::{Graph, RunError, WeightId, WeightInfo, WeightSource, WeightTable};
+use wootz_quant::WeightType;
 
+use crate::linear::{self, StoredMatrix};
+use crate::memory::Slabs;
 use crate::pool::{Chunks, Pool};
-use crate::{CpuError, PackedMatrix};
+use crate::{ActForm, CpuError, PackedMatrix};
 
-/// A matrix in the kernels' order.
-pub(super) type Matrix = PackedMatrix;
+/// A matrix to multiply with.
+pub(super) enum Matrix {
+    /// In memory, in the kernels' order.
+    Packed(PackedMatrix),
+    /// In its file.
+    Stored(StoredPart),
+}
+
+impl Matrix {
+    /// As a product takes it.
+    pub(super) fn weights(&self) -> linear::Weights<'_> {
+        match self {
+            Matrix::Packed(matrix) => linear::Weights::Packed(matrix),
+            Matrix::Stored(part) => linear::Weights::Stored(part),
+        }
+    }
+
+    /// The form of activations that it multiplies with.
+    pub(super) fn form(&self) -> ActForm {
+        ActForm::of(self.weights().ty())
+    }
+
+    /// Rows.
+    pub(super) fn rows(&self) -> usize {
+        self.weights().rows()
+    }
+
+    /// Columns.
+    pub(super) fn cols(&self) -> usize {
+        self.weights().cols()
+    }
+}
 
 /// Bytes read from the file and packed at a time by one thread.
 const PIECE: usize = 1 << 20;
@@ -23,10 +56,41 @@ struct Part {
     rows: u64,
 }
 
+/// A part that stays in its file.
+pub(super) struct StoredPart {
+    part: Part,
+    info: WeightInfo,
+    table: Arc<WeightTable>,
+    source: Arc<dyn WeightSource>,
+}
+
+impl StoredMatrix for StoredPart {
+    fn ty(&self) -> WeightType {
+        self.info.ty
+    }
+
+    fn rows(&self) -> usize {
+        self.part.rows as usize
+    }
+
+    fn cols(&self) -> usize {
+        self.info.cols as usize
+    }
+
+    fn read(&self, first: usize, bytes: &mut [u8]) -> Result<(), RunError> {
+        let offset = (self.part.first + first as u64) * self.info.row_bytes() as u64;
+        self.table.read(&*self.source, self.part.weight, offset, bytes)
+    }
+}
+
 /// All weights of a model.
 pub(super) struct Weights {
     table: Arc<WeightTable>,
     source: Arc<dyn WeightSource>,
+    /// Bytes that matrices may still take; what does not fit stays in the file.
+    room: u64,
+    /// Small matrices lie side by side in huge pages, which are read faster than ordinary ones.
+    slabs: Slabs,
     products: HashMap<Part, Arc<Matrix>>,
     vectors: HashMap<WeightId, Arc<[f32]>>,
 }
@@ -34,15 +98,18 @@ pub(super) struct Weights {
 impl Weights {
     /// Loads the weights that a graph uses; `progress` is told the bytes done.
     ///
-    /// A table that is only looked up stays in the file, read row by row: the system caches what is used of it.
+    /// A table that is only looked up stays in the file, read row by row: the system caches what is used of it. So do
+    /// matrices beyond `room` bytes, which are read at each product.
     pub(super) fn load(
         table: Arc<WeightTable>,
         source: Arc<dyn WeightSource>,
         graph: &Graph,
+        room: u64,
         pool: &Pool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Weights, RunError> {
-        let mut weights = Weights { table, source, products: HashMap::new(), vectors: HashMap::new() };
+        let (products, vectors) = (HashMap::new(), HashMap::new());
+        let mut weights = Weights { table, source, room, slabs: Slabs::default(), products, vectors };
         let mut done = 0;
         for node in &graph.nodes {
             let parts = match &node.op {
@@ -62,7 +129,11 @@ impl Weights {
 
     /// Bytes of memory held.
     pub(super) fn bytes(&self) -> u64 {
-        let products: usize = self.products.values().map(|m| m.bytes()).sum();
+        let packed = self.products.values().map(|matrix| match &**matrix {
+            Matrix::Packed(matrix) => matrix.bytes(),
+            Matrix::Stored(_) => 0,
+        });
+        let products: usize = packed.sum();
         let vectors: usize = self.vectors.values().map(|v| 4 * v.len()).sum();
         (products + vectors) as u64
     }
@@ -144,20 +215,30 @@ impl Weights {
         }
         scratch.resize(info.row_bytes(), 0);
         let whole = Part { weight, first: 0, rows: info.rows };
-        match self.products.get(&whole) {
-            Some(matrix) => matrix.unpack_row(row as usize, scratch).map_err(|e| out_of_memory(info, &e))?,
-            None => self.table.read(&*self.source, weight, row * scratch.len() as u64, scratch)?,
+        match self.products.get(&whole).map(|matrix| &**matrix) {
+            Some(Matrix::Packed(matrix)) => {
+                matrix.unpack_row(row as usize, scratch).map_err(|e| out_of_memory(info, &e))?
+            }
+            _ => self.table.read(&*self.source, weight, row * scratch.len() as u64, scratch)?,
         }
         info.decode(scratch, out)
     }
 
-    /// Reads and packs a part, unless it is there; returns its bytes.
+    /// Reads and packs a part, unless it is there or there is no room; returns its bytes.
     fn pack(&mut self, part: Part, pool: Option<&Pool>) -> Result<u64, RunError> {
         if self.products.contains_key(&part) {
             return Ok(0);
         }
         let info = self.table.info(part.weight);
-        let matrix = PackedMatrix::zeroed(info.ty, part.rows as usize, info.cols as usize);
+        let bytes = part.rows * info.row_bytes() as u64;
+        let Some(room) = self.room.checked_sub(bytes) else {
+            let (info, table, source) = (info.clone(), self.table.clone(), self.source.clone());
+            self.products.insert(part, Arc::new(Matrix::Stored(StoredPart { part, info, table, source })));
+            return Ok(bytes);
+        };
+        let slabs = &mut self.slabs;
+        let allocate = |bytes| slabs.zeroed(bytes);
+        let matrix = PackedMatrix::zeroed_in(allocate, info.ty, part.rows as usize, info.cols as usize);
         let mut matrix = matrix.map_err(|e| out_of_memory(info, &e))?;
         let row_bytes = matrix.row_bytes();
         let groups = (PIECE / (16 * row_bytes).max(1)).max(1);
@@ -190,8 +271,8 @@ impl Weights {
         if let Some(e) = failure.into_inner().unwrap_or_else(|e| e.into_inner()) {
             return Err(e);
         }
-        let bytes = matrix.bytes() as u64;
-        self.products.insert(part, Arc::new(matrix));
+        self.room = room;
+        self.products.insert(part, Arc::new(Matrix::Packed(matrix)));
         Ok(bytes)
     }
 }

@@ -1,6 +1,6 @@
 //! Types without a kernel of their own: rows are decoded to f32, then multiplied as F32 weights are.
 
-use super::Job;
+use super::Rows;
 use super::tile::TileArgs;
 use crate::act::Activations;
 use crate::isa::LANES;
@@ -14,8 +14,8 @@ const TOKENS: usize = 64;
 /// Computes the rows of `groups` for all tokens.
 ///
 /// # Safety
-/// As [`Job::run`].
-pub(super) unsafe fn run(job: &Job<'_>, acts: &Activations, groups: Range<usize>) {
+/// As [`Rows::run`].
+pub(super) unsafe fn run(job: &Rows<'_>, acts: &Activations, groups: Range<usize>) {
     let mut decoded = [0f32; COLUMNS * LANES];
     let mut sums = [0f32; TOKENS * LANES];
     for group in groups {
@@ -55,7 +55,7 @@ pub(super) unsafe fn run(job: &Job<'_>, acts: &Activations, groups: Range<usize>
 }
 
 /// Decodes `columns` columns of a row group, row beside row.
-fn decode(job: &Job<'_>, group: usize, rows: usize, column: usize, columns: usize, out: &mut [f32]) {
+fn decode(job: &Rows<'_>, group: usize, rows: usize, column: usize, columns: usize, out: &mut [f32]) {
     let (ty, row_bytes) = (job.weights.ty(), job.weights.row_bytes());
     let bytes = |columns: usize| columns / ty.block_elements() * ty.block_bytes();
     let mut values = [0f32; COLUMNS];

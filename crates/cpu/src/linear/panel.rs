@@ -4,7 +4,7 @@
 //! the first-level cache. Where it pays, the codes of the panel's run are expanded to bytes once for all tiles.
 //! Sums wait in a buffer between runs; the order of every sum is that of a tile of all columns.
 
-use super::Job;
+use super::Rows;
 use crate::act::{Activations, Tile};
 use crate::isa::LANES;
 
@@ -35,9 +35,9 @@ impl Scratch {
 /// Multiplies the row groups from `group` on, at most [`GROUPS`], with the tokens from `first` on, at most [`TOKENS`].
 ///
 /// # Safety
-/// As [`Job::run`].
+/// As [`Rows::run`].
 pub(super) unsafe fn run(
-    job: &Job<'_>,
+    job: &Rows<'_>,
     acts: &Activations,
     group: usize,
     groups: usize,

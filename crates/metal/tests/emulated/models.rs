@@ -21,7 +21,7 @@ fn prompt() -> Vec<i32> {
 
 /// Runs all families on a device.
 fn run(setup: impl Fn() -> Setup, types: tiny::Types, kv: KvType) {
-    let cpu = CpuBackend::new(CpuOptions { threads: Some(1), isa: None });
+    let cpu = CpuBackend::new(CpuOptions { threads: Some(1), ..CpuOptions::default() });
     for family in decoders() {
         let model = TinyModel::new(family, types);
         let what = format!("{} on {}, {types:?}", family.name(), setup().profile.name);
