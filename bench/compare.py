@@ -24,7 +24,7 @@ from peer import Failure, say
 from runs import evict, execute, parsed
 
 ROOT = Path(__file__).resolve().parent.parent
-TEST = re.compile(r"(pp|tg)([1-9]\d*)(?:@([1-9]\d*))?")
+TEST = re.compile(r"(?:pp([1-9]\d*)|tg([1-9]\d*)(?:x([1-9]\d*))?)(?:@([1-9]\d*))?")
 # A text whose next token is a whole word in all models, so that it is printed at once.
 PROMPT = "The capital of France is"
 START_CONTEXT = 1024
@@ -35,9 +35,12 @@ WAYS = [DEFAULT, PLAIN, WOOTZ]
 def test_of(text):
     found = TEST.fullmatch(text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r}: a test is ppN, tgN, ppN@DEPTH or tgN@DEPTH")
-    kind, length, depth = found.groups()
-    return {"name": text, "kind": kind, "length": int(length), "depth": int(depth or 0)}
+        raise argparse.ArgumentTypeError(f"{text!r}: a test is ppN, tgN or tgNxSEQUENCES, each also with @DEPTH")
+    prompt, generated, sequences, depth = found.groups()
+    return {
+        "name": text, "kind": "pp" if prompt else "tg", "length": int(prompt or generated),
+        "sequences": int(sequences or 1), "depth": int(depth or 0),
+    }
 
 
 def listed(item):
@@ -67,7 +70,7 @@ def options_of():
     )
     parser.add_argument(
         "--tests", type=listed(test_of), default=listed(test_of)("pp512,tg128"), metavar="LIST",
-        help="ppN, tgN, or either with @DEPTH (default: pp512,tg128)",
+        help="ppN, tgN, tgNxSEQUENCES side by side, each also with @DEPTH (default: pp512,tg128)",
     )
     parser.add_argument("--no-start", action="store_true", help="leave out the time to the first token")
     parser.add_argument(
@@ -114,7 +117,7 @@ def build_probe(folder):
     if not program.is_file() or program.stat().st_mtime < source.stat().st_mtime:
         say("building the probe of the machine's state")
         folder.mkdir(parents=True, exist_ok=True)
-        command = ["rustc", "--edition", "2024", "-Copt-level=3", "-Ctarget-cpu=native", "-o", program, source]
+        command = ["rustc", "--edition", "2024", "-Copt-level=3", "-o", program, source]
         if subprocess.run(command).returncode != 0:
             raise Failure("bench/machine.rs could not be compiled")
     return program
@@ -197,7 +200,16 @@ class Comparison:
         lengths = ["-p", test["length"], "-n", 0] if test["kind"] == "pp" else ["-p", 0, "-n", test["length"]]
         shared = [*lengths, "-d", test["depth"], "-r", 1, "-t", threads, "-o", "json"]
         if way == WOOTZ:
-            command = [self.wootz, "bench", *shared, *self.options.wootz_args, model.path]
+            sequences = ["-s", test["sequences"]]
+            command = [self.wootz, "bench", *shared, *sequences, *self.options.wootz_args, model.path]
+        elif test["sequences"] > 1:
+            # Its prompts must not be empty.
+            depth = max(test["depth"], 1)
+            command = [
+                self.peer / "llama-batched-bench", "-m", model.path, "-npp", depth, "-ntg", test["length"],
+                "-npl", test["sequences"], "-c", (depth + test["length"]) * test["sequences"], "-t", threads,
+                "-fa", "on", "--output-format", "jsonl", *(["--no-repack"] if way == PLAIN else []),
+            ]
         else:
             repack = ["--repack", 0] if way == PLAIN else []
             command = [self.peer / "llama-bench", "-m", model.path, *shared, "-fa", 1, *repack]
@@ -206,7 +218,10 @@ class Comparison:
     def speed_sample(self, way, model, test, threads):
         command = self.speed_command(way, model, test, threads)
         run = self.run(command, wootz=way == WOOTZ)
-        (entry,) = parsed(run, command)
+        entry = parsed(run, command)
+        if way != WOOTZ and test["sequences"] > 1:
+            return {"speed": entry["speed_tg"], "peak": run.peak_bytes}
+        (entry,) = entry
         sample = {"speed": entry["samples_ts"][0], "peak": run.peak_bytes}
         if way == WOOTZ:
             sample["checksum"] = entry["checksum"]
@@ -272,6 +287,7 @@ class Comparison:
             for test in self.options.tests:
                 row = {
                     "model": model.name, "test": test["name"], "kind": test["kind"], "threads": threads,
+                    "sequences": test["sequences"],
                     "bytes_per_token": read, "operations_per_token": operations, "int8_gops": peak,
                 }
                 self.rounds(

@@ -76,7 +76,8 @@ def share_of_limit(row, way):
     if speed is None:
         return "–"
     if row["kind"] == "tg" and row["bytes_per_token"]:
-        rate = speed * row["bytes_per_token"] / 1e9
+        # All sequences share one reading of the weights.
+        rate = speed / row["sequences"] * row["bytes_per_token"] / 1e9
         limit = max(state(row, "read_gbs"), state(row, "read_huge_gbs"))
         return f"{rate:.1f} GB/s ({100 * rate / limit:.0f} %)"
     if row["kind"] == "pp" and row["operations_per_token"]:

@@ -12,16 +12,18 @@ use crate::error::Error;
 /// What is measured: a prompt, or a generation token by token, after `depth` tokens that are in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// Tokens of the prompt.
+    /// Tokens of the prompt of each sequence.
     pub prompt: usize,
-    /// Tokens generated.
+    /// Tokens that each sequence generates.
     pub generate: usize,
-    /// Tokens in the cache before.
+    /// Tokens of each sequence in the cache before.
     pub depth: usize,
+    /// Sequences; their prompts are computed one after the other, their tokens are generated side by side.
+    pub sequences: usize,
 }
 
 impl Test {
-    /// The customary name, such as `pp512` or `tg128 @ d4096`.
+    /// The customary name, such as `pp512` or `tg128 @ d4096`; of eight sequences `tg128 x8`.
     pub fn name(&self) -> String {
         let mut name = String::new();
         if self.prompt > 0 {
@@ -30,15 +32,23 @@ impl Test {
         if self.generate > 0 {
             name.push_str(&format!("{}tg{}", if name.is_empty() { "" } else { "+" }, self.generate));
         }
+        if self.sequences > 1 {
+            name.push_str(&format!(" x{}", self.sequences));
+        }
         if self.depth > 0 {
             name.push_str(&format!(" @ d{}", self.depth));
         }
         name
     }
 
-    /// Positions of the context that it needs.
+    /// Positions of the context that each sequence needs.
     pub fn positions(&self) -> usize {
         self.prompt + self.generate + self.depth
+    }
+
+    /// Tokens whose computation is timed, of all sequences.
+    fn timed_tokens(&self) -> usize {
+        self.sequences * (self.prompt + self.generate)
     }
 }
 
@@ -47,7 +57,7 @@ impl Test {
 pub struct Measured {
     /// What was measured.
     pub test: Test,
-    /// Tokens per second of each repeat.
+    /// Tokens per second of each repeat, all sequences together.
     pub speeds: Vec<f64>,
     /// Time to the first token of the last repeat, with the prompt's tokens, the cached ones not.
     pub first_token: Duration,
@@ -89,7 +99,7 @@ pub fn measure(context: &mut Context, test: Test, repeats: usize, warmup: bool) 
         measured.first_token = run.first_token;
         measured.checksum = run.checksum;
         if !(warmup && round == 0) {
-            measured.speeds.push((test.prompt + test.generate) as f64 / run.time.as_secs_f64());
+            measured.speeds.push(test.timed_tokens() as f64 / run.time.as_secs_f64());
         }
     }
     Ok(measured)
@@ -102,31 +112,56 @@ struct Run {
 }
 
 fn once(context: &mut Context, test: Test) -> Result<Run, Error> {
-    let vocab = context.model().arch().hparams().vocab;
-    let (sequence, _) = context.open_prefix(&[])?;
+    let mut sequences = Vec::new();
     let result = (|| {
-        let mut text = Text(0);
-        let depth: Vec<u32> = (0..test.depth).map(|_| text.next(vocab)).collect();
-        feed(context, sequence, &depth, false)?;
-        let prompt: Vec<u32> = (0..test.prompt).map(|_| text.next(vocab)).collect();
-        let mut checksum = Checksum::default();
-        let start = Instant::now();
-        if let Some(best) = feed(context, sequence, &prompt, true)? {
-            checksum.add(best);
+        for _ in 0..test.sequences {
+            sequences.push(context.open_prefix(&[])?.0);
         }
-        let mut first_token = start.elapsed();
-        for i in 0..test.generate {
-            // The input does not follow the output: all engines then compute the same.
-            let best = feed(context, sequence, &[text.next(vocab)], true)?;
-            checksum.add(best.unwrap_or(0));
-            if i == 0 && test.prompt == 0 {
-                first_token = start.elapsed();
-            }
-        }
-        Ok(Run { time: start.elapsed(), first_token, checksum: checksum.0 })
+        timed(context, test, &sequences)
     })();
-    context.close(sequence);
+    for sequence in sequences {
+        context.close(sequence);
+    }
     result
+}
+
+fn timed(context: &mut Context, test: Test, sequences: &[SequenceId]) -> Result<Run, Error> {
+    let vocab = context.model().arch().hparams().vocab;
+    let mut text = Text(0);
+    for sequence in sequences {
+        let depth: Vec<u32> = (0..test.depth).map(|_| text.next(vocab)).collect();
+        feed(context, *sequence, &depth, false)?;
+    }
+    let mut checksum = Checksum::default();
+    let start = Instant::now();
+    let mut first_token = None;
+    for sequence in sequences {
+        let prompt: Vec<u32> = (0..test.prompt).map(|_| text.next(vocab)).collect();
+        if let Some(best) = feed(context, *sequence, &prompt, true)? {
+            checksum.add(best);
+            first_token.get_or_insert_with(|| start.elapsed());
+        }
+    }
+    for _ in 0..test.generate {
+        // The inputs do not follow the outputs: all engines then compute the same.
+        let inputs: Vec<u32> = sequences.iter().map(|_| text.next(vocab)).collect();
+        let parts: Vec<StepPart<'_>> = sequences
+            .iter()
+            .zip(&inputs)
+            .map(|(sequence, token)| StepPart {
+                sequence: *sequence,
+                tokens: std::slice::from_ref(token),
+                rows: RowsWanted::Last,
+            })
+            .collect();
+        let output = context.step(&parts)?;
+        for row in 0..sequences.len() {
+            checksum.add(most_likely(output.row(row)));
+        }
+        first_token.get_or_insert_with(|| start.elapsed());
+    }
+    let time = start.elapsed();
+    Ok(Run { time, first_token: first_token.unwrap_or(time), checksum: checksum.0 })
 }
 
 /// Computes tokens; the most likely one after the last, where wanted.
@@ -226,7 +261,7 @@ pub struct Traced {
 /// # Errors
 /// The context is too small, or a step fails.
 pub fn trace(context: &mut Context, prompt: usize, generate: usize) -> Result<Traced, Error> {
-    once(context, Test { prompt, generate, depth: 0 })?;
+    once(context, Test { prompt, generate, depth: 0, sequences: 1 })?;
     let limits = context.device_limits()?;
     let (sequence, _) = context.open_prefix(&[])?;
     context.set_tracing(true);
@@ -286,8 +321,10 @@ mod tests {
 
     #[test]
     fn tests_have_the_customary_names() {
-        assert_eq!(Test { prompt: 512, generate: 0, depth: 0 }.name(), "pp512");
-        assert_eq!(Test { prompt: 0, generate: 128, depth: 4096 }.name(), "tg128 @ d4096");
+        let test = |prompt, generate, depth, sequences| Test { prompt, generate, depth, sequences };
+        assert_eq!(test(512, 0, 0, 1).name(), "pp512");
+        assert_eq!(test(0, 128, 4096, 1).name(), "tg128 @ d4096");
+        assert_eq!(test(0, 32, 128, 8).name(), "tg32 x8 @ d128");
     }
 
     #[test]
@@ -307,7 +344,7 @@ mod tests {
     #[test]
     fn statistics_are_those_of_the_repeats() {
         let speeds = vec![4.0, 1.0, 3.0, 2.0];
-        let test = Test { prompt: 1, generate: 0, depth: 0 };
+        let test = Test { prompt: 1, generate: 0, depth: 0, sequences: 1 };
         let m = Measured { test, speeds, first_token: Duration::ZERO, checksum: 0 };
         assert_eq!((m.mean(), m.median()), (2.5, 2.5));
         assert!((m.deviation() - 1.2909944).abs() < 1e-6);

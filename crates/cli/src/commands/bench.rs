@@ -1,8 +1,8 @@
 //! `wootz bench`
 
 use serde_json::{Value, json};
-use wootz::ByteSize;
 use wootz::measure::{Measured, Test, measure};
+use wootz::{ByteSize, ContextOptions};
 
 use crate::args::{BenchArgs, Table};
 use crate::output::Unit;
@@ -13,9 +13,11 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let tests = tests(args);
     anyhow::ensure!(!tests.is_empty(), "nothing to measure: give -p or -n a length above 0");
     let longest = tests.iter().map(Test::positions).max().unwrap_or(0);
+    let sequences = tests.iter().map(|test| test.sequences).max().unwrap_or(1);
     let mut device = args.device.clone();
     device.ctx = Some(device.ctx.unwrap_or(longest).max(longest));
-    let mut context = common::open_context(model.clone(), &device)?;
+    let options = ContextOptions { sequences, ..common::context_options(&device) };
+    let mut context = common::open_context(model.clone(), &options)?;
     let mut rows = Vec::new();
     let bar = output::progress("measuring", tests.len() as u64, Unit::Tests);
     for test in tests {
@@ -46,12 +48,16 @@ fn tests(args: &BenchArgs) -> Vec<Test> {
             prompt: *n,
             generate: 0,
             depth: *depth,
+            sequences: 1,
         }));
-        tests.extend(args.predict.iter().filter(|n| **n > 0).map(|n| Test {
-            prompt: 0,
-            generate: *n,
-            depth: *depth,
-        }));
+        for sequences in &args.sequences {
+            tests.extend(args.predict.iter().filter(|n| **n > 0).map(|n| Test {
+                prompt: 0,
+                generate: *n,
+                depth: *depth,
+                sequences: *sequences,
+            }));
+        }
     }
     tests
 }
@@ -130,6 +136,7 @@ fn json(shared: &Shared, rows: &[Measured]) -> Value {
                 "n_prompt": row.test.prompt,
                 "n_gen": row.test.generate,
                 "n_depth": row.test.depth,
+                "n_sequences": row.test.sequences,
                 "median_ts": row.median(),
                 "avg_ts": row.mean(),
                 "stddev_ts": row.deviation(),

@@ -12,7 +12,8 @@ use crate::{common, output};
 
 pub(crate) fn run(args: &EmbedArgs) -> anyhow::Result<()> {
     let texts = texts(&args.texts)?;
-    let mut context = common::open_context(common::open_model(&args.model)?, &args.device)?;
+    let mut context =
+        common::open_context(common::open_model(&args.model)?, &common::context_options(&args.device))?;
     if let Some(query) = &args.query {
         return rank(&mut context, args, query, &texts);
     }

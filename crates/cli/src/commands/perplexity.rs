@@ -30,7 +30,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> anyhow::Result<()> {
     let mut save = args.save.as_deref().map(|p| Save::create(p, header())).transpose()?;
     let mut device = args.device.clone();
     device.ctx = Some(device.ctx.unwrap_or(args.chunk).max(args.chunk));
-    let mut context = common::open_context(model, &device)?;
+    let mut context = common::open_context(model, &common::context_options(&device))?;
 
     let (mut perplexity, mut divergence) = (Perplexity::default(), Divergence::default());
     let bar = output::progress("perplexity", (tokens.len() / args.chunk.max(1)) as u64, Unit::Chunks);

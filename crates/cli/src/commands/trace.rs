@@ -13,7 +13,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
     let mut device = args.device.clone();
     let positions = args.prompt + args.predict;
     device.ctx = Some(device.ctx.unwrap_or(positions).max(positions));
-    let mut context = common::open_context(model, &device)?;
+    let mut context = common::open_context(model, &common::context_options(&device))?;
     let traced = trace(&mut context, args.prompt, args.predict)?;
     if let Some(path) = &args.output {
         output::write_file(path, &chrome(&traced.steps).to_string())?;

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Write a GGUF file in the shape of a known model, with random weights, to measure the speed of models that no registry has.
+
+    python3 -m pip install gguf numpy
+    python3 bench/synthetic.py llama-3.2-1b VOCABULARY.gguf OUT.gguf
+
+The types are those that llama.cpp's Q4_K_M gives each tensor. The tokenizer is copied from any GGUF file with at most as
+many tokens, and filled up with unused ones. What such a model says is noise.
+"""
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as Type, GGUFReader, GGUFValueType, GGUFWriter
+
+UNUSED_TOKEN = 5
+
+
+@dataclass
+class Shape:
+    arch: str
+    layers: int
+    width: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head: int
+    vocabulary: int
+    rope_base: float
+    epsilon: float
+    tied: bool
+    biases: bool
+    context: int
+
+
+SHAPES = {
+    "llama-3.2-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128256, 5e5, 1e-5, True, False, 131072),
+    "qwen2.5-7b": Shape("qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 1e6, 1e-6, False, True, 32768),
+}
+# Scales that keep weights of random codes at a standard deviation of some hundredths, as those of real models are; by
+# their places in a block.
+SCALES = {Type.Q4_K: [(0, 8e-5), (2, 6e-4)], Type.Q6_K: [(208, 6.2e-5)]}
+
+
+def tensors(shape):
+    """Name, dimensions (rows and columns, or elements) and type of each tensor."""
+
+    def better(layer):
+        """Whether the recipe spends more bits on this layer."""
+        eighth = shape.layers // 8
+        return layer < eighth or layer >= 7 * eighth or (layer - eighth) % 3 == 2
+
+    queries, keys = shape.heads * shape.head, shape.kv_heads * shape.head
+    yield "token_embd.weight", (shape.vocabulary, shape.width), Type.Q6_K if shape.tied else Type.Q4_K
+    yield "output_norm.weight", (shape.width,), Type.F32
+    if not shape.tied:
+        yield "output.weight", (shape.vocabulary, shape.width), Type.Q6_K
+    for layer in range(shape.layers):
+        good = Type.Q6_K if better(layer) else Type.Q4_K
+        matrices = [
+            ("attn_q", queries, shape.width, Type.Q4_K), ("attn_k", keys, shape.width, Type.Q4_K),
+            ("attn_v", keys, shape.width, good), ("attn_output", shape.width, queries, Type.Q4_K),
+            ("ffn_gate", shape.inner, shape.width, Type.Q4_K), ("ffn_up", shape.inner, shape.width, Type.Q4_K),
+            ("ffn_down", shape.width, shape.inner, good),
+        ]
+        for norm in ["attn_norm", "ffn_norm"]:
+            yield f"blk.{layer}.{norm}.weight", (shape.width,), Type.F32
+        for name, rows, columns, ty in matrices:
+            yield f"blk.{layer}.{name}.weight", (rows, columns), ty
+            if shape.biases and name in ["attn_q", "attn_k", "attn_v"]:
+                yield f"blk.{layer}.{name}.bias", (rows,), Type.F32
+
+
+def stored(dimensions, ty):
+    """Dimensions of the array of bytes (of f32 for vectors) that holds a tensor."""
+    if ty == Type.F32:
+        return dimensions
+    elements, size = GGML_QUANT_SIZES[ty]
+    rows, columns = dimensions
+    return rows, columns // elements * size
+
+
+def values(random, name, dimensions, ty):
+    if ty == Type.F32:
+        ones = "norm" in name
+        return numpy.ones(dimensions, numpy.float32) if ones else random.standard_normal(dimensions, numpy.float32) / 10
+    elements, size = GGML_QUANT_SIZES[ty]
+    rows, columns = dimensions
+    blocks = random.integers(0, 256, (rows, columns // elements, size), numpy.uint8)
+    for place, scale in SCALES[ty]:
+        blocks[:, :, place : place + 2] = numpy.frombuffer(numpy.float16(scale).tobytes(), numpy.uint8)
+    return blocks.reshape(stored(dimensions, ty))
+
+
+def copy_tokenizer(writer, source, size):
+    fills = {"tokens": lambda i: f"[unused {i}]", "token_type": lambda i: UNUSED_TOKEN, "scores": lambda i: 0.0}
+    for key, field in GGUFReader(source).fields.items():
+        if not key.startswith("tokenizer."):
+            continue
+        content = field.contents()
+        if field.types[0] != GGUFValueType.ARRAY:
+            writer.add_key_value(key, content, field.types[0])
+            continue
+        fill = fills.get(key.rpartition(".")[2])
+        if fill:
+            if len(content) > size:
+                raise SystemExit(f"{source}: {len(content)} tokens, expected at most {size}")
+            content = content + [fill(i) for i in range(len(content), size)]
+        writer.add_array(key, content)
+
+
+def write(shape, name, vocabulary, out):
+    writer = GGUFWriter(out, shape.arch)
+    writer.add_name(f"{name} with random weights")
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.inner)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_rope_freq_base(shape.rope_base)
+    writer.add_layer_norm_rms_eps(shape.epsilon)
+    writer.add_vocab_size(shape.vocabulary)
+    writer.add_quantization_version(2)
+    copy_tokenizer(writer, vocabulary, shape.vocabulary)
+    for tensor, dimensions, ty in tensors(shape):
+        array = stored(dimensions, ty)
+        floats = ty == Type.F32
+        element = numpy.dtype(numpy.float32 if floats else numpy.uint8)
+        size = int(numpy.prod(array)) * element.itemsize
+        writer.add_tensor_info(tensor, array, element, size, None if floats else ty)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    random = numpy.random.Generator(numpy.random.SFC64(0))
+    for tensor, dimensions, ty in tensors(shape):
+        writer.write_tensor_data(values(random, tensor, dimensions, ty))
+    writer.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("vocabulary", type=Path, help="a GGUF file with a tokenizer")
+    parser.add_argument("out", type=Path)
+    options = parser.parse_args()
+    part = options.out.with_name(f".{os.getpid()}-{options.out.name}")
+    try:
+        write(SHAPES[options.shape], options.shape, options.vocabulary, part)
+        os.replace(part, options.out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()
