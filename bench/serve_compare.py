@@ -6,7 +6,8 @@
 
 FOLDER of --peer holds `llama-server` and, where a model has to be made first, `llama-quantize`. Each round starts one
 server, loads it with bench/serve_load.py's clients, stops it, and does the same with the other; the order changes from
-round to round. Both have as many threads, the same positions of cache in all and room for as many requests at once.
+round to round. Both have as many threads and room for as many requests at once. The peer has a cache of full length for
+each of them, as it is slower with one that all share; wootz has room for --cache at full length.
 The last part gives all clients a common prefix of --shared words: how long the first token takes where the prefix is
 new, where it is cached, and where there is none.
 
@@ -67,14 +68,13 @@ class Server:
 
 def servers(args, path):
     port, threads = free_port(), str(args.threads)
-    positions = args.context * args.cache
     wootz = [
         args.wootz, "serve", path, "--port", str(port), "--threads", threads, "--ctx", str(args.context),
         "--parallel", str(args.cache), "--running", str(args.slots), "--quiet", "--offline",
     ]
     peer = [
         args.peer / "llama-server", "-m", path, "--port", str(port), "-t", threads, "-tb", threads,
-        "-c", str(positions), "-np", str(args.slots), "--kv-unified", "--no-webui", "--offline",
+        "-c", str(args.context * args.slots), "-np", str(args.slots), "--no-kv-unified", "--no-webui", "--offline",
     ]
     return [Server("wootz", wootz, port), Server("peer", peer, port)]
 

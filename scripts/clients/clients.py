@@ -14,7 +14,7 @@ import ollama
 import openai
 from langchain_core.messages import HumanMessage
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 URL = os.environ["WOOTZ_URL"]
 ASK = [{"role": "user", "content": "Name one colour."}]
@@ -47,7 +47,9 @@ def check_place(arguments):
 
 
 class Colour(BaseModel):
-    name: str
+    # A small model goes on with letters and properties as long as it may.
+    model_config = ConfigDict(extra="forbid")
+    name: str = Field(max_length=20)
     warm: bool
 
 
@@ -119,6 +121,29 @@ def agent(client):
              "function": {"name": call.function.name, "arguments": call.function.arguments}},
         ]})
         messages.append({"role": "tool", "tool_call_id": call.id, "content": f"result {turn}"})
+    assert cached[1] > 1000 and cached[2] >= cached[1], cached
+
+
+def agent_anthropic(client):
+    """The same by Anthropic's protocol, with words and several results in a turn, and a history that grows."""
+    tools = [{"name": f"tool_{i}", "description": f"does {i}", "input_schema": PLACE} for i in range(60)]
+    messages, cached = [*ASK], []
+    for turn in range(3):
+        name = f"tool_{59 - 9 * turn}"
+        with client.messages.stream(
+            model="tested", system="You are an agent.", messages=messages, tools=tools, max_tokens=200,
+            tool_choice={"type": "tool", "name": name, "disable_parallel_tool_use": True},
+        ) as stream:
+            parts = [e.partial_json for e in stream if e.type == "input_json"]
+            final = stream.get_final_message()
+        call = final.content[-1]
+        assert (final.stop_reason, call.type, call.name) == ("tool_use", "tool_use", name), final
+        check_place(call.input)
+        assert json.loads("".join(parts)) == call.input, parts
+        cached.append(final.usage.cache_read_input_tokens)
+        messages.append({"role": "assistant", "content": [block.model_dump() for block in final.content]})
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": f"result {turn}"}]}
+        messages.append({"role": "user", "content": [result, {"type": "text", "text": "Go on."}]})
     assert cached[1] > 1000 and cached[2] >= cached[1], cached
 
 
@@ -272,11 +297,11 @@ def langchain_embeddings():
 
 def main():
     client = openai.OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
+    claude = anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0)
     tests = [
         *[(test.__name__, lambda test=test: test(client)) for test in
           (openai_chat, openai_schema, openai_tools, agent, openai_errors, openai_rest, openai_embeddings)],
-        ("anthropic_messages", lambda: anthropic_messages(
-            anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0))),
+        *[(test.__name__, lambda test=test: test(claude)) for test in (anthropic_messages, agent_anthropic)],
         ("ollama_client", lambda: ollama_client(ollama.Client(host=URL))),
         ("ollama_embed", lambda: ollama_embed(ollama.Client(host=URL))),
         ("langchain", langchain),
