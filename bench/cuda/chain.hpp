@@ -49,7 +49,6 @@ struct Model {
     Matrix head;
     size_t weight_bytes = 0;
     uint32_t q_cols, kv_cols, max_blocks, block_bytes;
-    bool hopper = true;  // wgmma
     Buffer<float> norm, x[2], q[2], k[2], v[2], attention, y[2], h, logits, rope, partial, attend_partial, scale;
     Buffer<uint8_t> acts, image, cache;
     Buffer<uint32_t> counters, attend_counters, tokens, sequences, first, table, slots;
@@ -82,7 +81,7 @@ struct Model {
         scale = Buffer<float>(padded);
         const uint32_t widest = up(std::max(s.ff, std::max(s.dim, q_cols)), 256);
         acts = Buffer<uint8_t>(widest * 384ull), image = Buffer<uint8_t>(widest * 512ull * padded);
-        partial = Buffer<float>(2ull * gpu.sms * 256 * 128);
+        partial = Buffer<float>(2ull * gpu.sms * 128 * 256);
         counters = Buffer<uint32_t>(up(std::max(s.vocab, 2 * s.ff), 64) * up(n, 16) * 8), counters.zero();
         attend_partial = Buffer<float>(padded * s.heads * 8 * 70 * (s.head_dim + 8ull) / s.heads * s.kv_heads);
         attend_counters = Buffer<uint32_t>(padded * s.kv_heads), attend_counters.zero();
@@ -168,16 +167,20 @@ struct Model {
         ActsArgs p{};
         p.rows = tokens.p, p.x = from, p.y = add, p.x_out = sum, p.norm = normalise ? norm.p : nullptr, p.out = image.p;
         p.scale = scale.p, p.eps = 1e-6f, p.cols = cols, p.k_tiles = up(cols, 256), p.groups = up(rows, 128) * 16;
-        gpu.launch(gpu.kernel("acts", t.id == BF16 ? "pack_rows_bf16" : "pack_rows_f16"), rows, rows > 64 ? 256 : 1024, 0, p);
+        const bool many = rows > 64;
+        // Warps that keep all of a row, if there are so many; few rows must fill the device.
+        const int threads = many ? 32 * std::min(14u, std::max(8u, up(p.k_tiles, 6))) : 1024;
+        gpu.launch(gpu.kernel("acts", std::string(many ? "pack_many_rows_" : "pack_rows_") + (t.id == BF16 ? "bf16" : "f16")), rows, threads, 0, p);
     }
     void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated) {
         const Type& t = *m[0]->type;
-        const ProductShape shape = product_shape(t, rows, gated, hopper);
+        const Way way = rows <= 8 ? BATCH : HOPPER;
+        const ProductShape shape = product_shape(t, rows, gated, way, m.back()->type);
         ProductArgs a{};
         for (size_t i = 0; i < m.size(); i++) a.seg[i] = m[i]->segment(out[i]);
-        a.tokens = tokens.p, a.acts = image.p, a.scale = scale.p, a.partial = partial.p, a.counters = counters.p;
+        a.tokens = tokens.p, a.acts = image.p, a.scale = scale.p, a.partial = partial.p, a.counters = counters.p, a.factor = t.factor();
         a.segs = m.size(), a.k_tiles = m[0]->k_tiles, a.groups = up(rows, 128) * 16, a.stages = shape.stages;
-        gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms, shape.threads, shape.shared, a);
+        gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms * blocks_a_multiprocessor(rows, way), shape.threads, shape.shared, a);
     }
     // All rows through all layers; `attention_of` runs a layer's attention.
     void step(bool prompt, const std::function<void(uint32_t)>& attention_of) {
@@ -187,11 +190,7 @@ struct Model {
             const Type& t = *l.q.type;
             pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t);
             at ^= 1;
-            if (l.v.type == l.q.type) product({&l.q, &l.k, &l.v}, {q[0].p, k[0].p, v[0].p}, false);
-            else {
-                product({&l.q, &l.k}, {q[0].p, k[0].p}, false);
-                product({&l.v}, {v[0].p}, false);
-            }
+            product({&l.q, &l.k, &l.v}, {q[0].p, k[0].p, v[0].p}, false);
             attention_of(i);
             pack(attention.p, nullptr, nullptr, q_cols, false, t);
             product({&l.o}, {y[0].p}, false);

@@ -204,6 +204,12 @@ inline void check_mixed(Gpu& gpu, Report& report, const std::string& one, const 
     report.line(one + " and " + two, compare(out.read(), want).value(), 5e-4);
 }
 
+// Which kernels do products of many rows: those of every device, or those of Hopper.
+enum Way { BATCH, HOPPER };
+
+// Blocks that share a multiprocessor.
+inline int blocks_a_multiprocessor(uint32_t n, Way way) { return n <= (way == HOPPER ? 32 : 8) ? 2 : 1; }
+
 // Sizes of products of many rows.
 struct ProductShape {
     std::string file, name;  // kernel
@@ -211,51 +217,54 @@ struct ProductShape {
     size_t shared;
     uint32_t stages, tokens;  // tokens of a block
 };
-inline ProductShape product_shape(const Type& t, uint32_t n, bool gated, bool hopper) {
+// `last`: the type of the last matrix.
+inline ProductShape product_shape(const Type& t, uint32_t n, bool gated, Way way, const Type* last = nullptr) {
     const std::string glu = gated ? "glu_" : "";
-    if (hopper) {
-        const uint32_t size = n <= 16 ? 16 : n <= 32 ? 32 : n <= 64 ? 64 : 128, acts_pieces = size > 64 ? 5 : 6;
-        const uint32_t piece = 16 * (t.floats ? t.tile / 4 : t.tile);
-        const uint32_t pieces = std::min(4u, (225 * 1024 - acts_pieces * size * 128) / piece);
-        return {std::string("hopper_") + t.name, "hopper_" + glu + t.name + "_" + std::to_string(size), 384,
+    if (way == HOPPER) {
+        const uint32_t size = n <= 16 ? 16 : n <= 32 ? 32 : n <= 64 ? 64 : 128, acts_pieces = size > 64 ? 5 : 6, warps = size == 64 ? 16 : 8;
+        const uint32_t tile = std::max(t.tile, last ? last->tile : 0), row_tiles = size == 128 ? 16 : warps, piece = row_tiles * (t.floats ? tile / 4 : tile);
+        const uint32_t pieces = std::min(6u, ((size > 32 ? 225 : 110) * 1024 - acts_pieces * size * 128) / piece);
+        const std::string mixed = last && last != &t ? std::string("_") + last->name : "";
+        return {std::string("hopper_") + t.name, "hopper_" + glu + t.name + mixed + "_" + std::to_string(size), static_cast<int>(32 * warps + 128),
                 acts_pieces * size * 128 + pieces * piece + 16 * (acts_pieces + pieces) + 1024, 0, size};
     }
     const uint32_t size = n <= 8 ? 8 : n <= 16 ? 16 : n <= 32 ? 32 : 64, warps = t.floats ? 4 : 8;
-    const uint32_t piece = warps * 2 * t.tile + size / 8 * 4096;
-    const uint32_t stages = std::min(6u, (227 * 1024 - 256) / (piece + 16));
-    return {std::string("batch_") + t.name, "batch_" + glu + t.name + "_" + std::to_string(size), static_cast<int>(32 * (warps + 1)), stages * (piece + 16ull), stages, size};
+    const uint32_t piece = warps * (size == 8 ? 1 : 2) * std::max(t.tile, last ? last->tile : 0) + size / 8 * 4096;
+    const uint32_t stages = std::min(6u, ((size == 8 ? 112 : 227) * 1024 - 256) / (piece + 16));
+    const std::string mixed = last && last != &t ? std::string("_") + last->name : "";
+    return {std::string("batch_") + t.name, "batch_" + glu + t.name + mixed + "_" + std::to_string(size), static_cast<int>(32 * (warps + 1)), stages * (piece + 16ull), stages, size};
 }
 // Buffers that products share.
 struct ProductRoom {
     Buffer<float> partial;
     Buffer<uint32_t> counters;
-    ProductRoom(int sms, uint32_t outputs) : partial(2ull * sms * 256 * 128), counters(outputs) { counters.zero(); }
+    ProductRoom(int sms, uint32_t outputs) : partial(2ull * sms * 128 * 256), counters(outputs) { counters.zero(); }
 };
 
-inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Type& t, uint32_t cols, uint32_t n, bool hopper) {
-    const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, " + std::to_string(n) + " rows" + (hopper ? ", hopper, " : ", ");
-    if (const ProductShape s = product_shape(t, n, true, hopper); !built(gpu, report, s.file, s.name)) return;
+inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Type& t, uint32_t cols, uint32_t n, Way way, const Type* last = nullptr) {
+    const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, " + std::to_string(n) + " rows" + (way == HOPPER ? ", hopper, " : ", ") + (last ? std::string("last ") + last->name + ", " : "");
+    if (const ProductShape s = product_shape(t, n, !last, way, last); !built(gpu, report, s.file, s.name)) return;
     const uint32_t rows[3] = {400, 100, 53}, total = 553;
     Matrix m[3];
-    for (int i = 0; i < 3; i++) m[i] = make_matrix(gpu, t, rows[i], cols, 50 + i);
+    for (int i = 0; i < 3; i++) m[i] = make_matrix(gpu, i == 2 && last ? *last : t, rows[i], cols, 50 + i);
     // Stale rows behind the true ones are NaN.
     const uint32_t groups = up(n, 128) * 16, k_tiles = m[0].k_tiles;
     Buffer<uint8_t> image(static_cast<size_t>(k_tiles) * 4 * groups * 1024);
     const auto x = random_floats(static_cast<size_t>(n) * cols, 60), y = random_floats(x.size(), 61), norm = random_floats(cols, 62);
-    const auto residual = random_floats(static_cast<size_t>(n) * 400, 63), bias = random_floats(400, 64);
-    Buffer<float> dx(x), dy(y), dn(norm), dr(residual), db(bias), scale(n), x_out(x.size()), out(static_cast<size_t>(n) * total);
+    const auto bias = random_floats(400, 64);
+    Buffer<float> dx(x), dy(y), dn(norm), db(bias), scale(n), x_out(x.size()), out(static_cast<size_t>(n) * total);
     Buffer<uint32_t> count(std::vector<uint32_t>{n});
     const bool bf16 = t.id == BF16;
     ActsArgs p{};
     p.rows = count.p, p.x = dx.p, p.y = dy.p, p.x_out = x_out.p, p.norm = dn.p, p.out = image.p, p.scale = scale.p;
     p.eps = 1e-5f, p.cols = cols, p.k_tiles = k_tiles, p.groups = groups;
-    gpu.launch(gpu.kernel("acts", bf16 ? "pack_rows_bf16" : "pack_rows_f16"), n + 3, 1024, 0, p);
-    const ProductShape shape = product_shape(t, n, false, hopper);
+    gpu.launch(gpu.kernel("acts", std::string(n > 64 ? "pack_many_rows_" : "pack_rows_") + (bf16 ? "bf16" : "f16")), n + 3, n > 64 ? 128 : 1024, 0, p);
+    const ProductShape shape = product_shape(t, n, false, way, last);
     ProductArgs a{};
     a.seg[0] = m[0].segment(out.p), a.seg[1] = m[1].segment(out.p + n * 400, nullptr, db.p), a.seg[2] = m[2].segment(out.p + n * 500);
-    a.tokens = count.p, a.acts = image.p, a.scale = bf16 ? nullptr : scale.p, a.residual = dr.p;
+    a.factor = t.factor(), a.tokens = count.p, a.acts = image.p, a.scale = bf16 ? nullptr : scale.p;
     a.partial = room.partial.p, a.counters = room.counters.p, a.segs = 3, a.k_tiles = k_tiles, a.groups = groups, a.stages = shape.stages;
-    gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms, shape.threads, shape.shared, a);
+    gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms * blocks_a_multiprocessor(n, way), shape.threads, shape.shared, a);
     gpu.sync();
     std::vector<std::vector<double>> in(n);
     for (uint32_t i = 0; i < n; i++) {
@@ -271,9 +280,9 @@ inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Ty
     for (int s = 0; s < 3; s++) {
         const float* o = got.data() + (s == 0 ? 0 : n * (s == 1 ? 400 : 500));
         for (uint32_t r = 0; r < rows[s]; r++) {
-            row_values(t, m[s].raw, r, cols, w);
+            row_values(*m[s].type, m[s].raw, r, cols, w);
             for (uint32_t i = 0; i < n; i += r % step + 1) {
-                double sum = s == 0 ? residual[i * 400 + r] : s == 1 ? bias[r] : 0;
+                double sum = s == 1 ? bias[r] : 0;
                 for (uint32_t c = 0; c < cols; c++) sum += w[c] * in[i][c];
                 e.add(o[i * rows[s] + r], sum);
             }
@@ -282,16 +291,17 @@ inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Ty
     report.line(name + "three matrices", e.value(), bf16 ? 5e-3 : 1.5e-3);
     const std::vector<float> once = got;
     out.poison();
-    gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms, shape.threads, shape.shared, a);
+    gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms * blocks_a_multiprocessor(n, way), shape.threads, shape.shared, a);
     gpu.sync();
     got = out.read();
     report.line(name + "again the same", memcmp(got.data(), once.data(), got.size() * 4) == 0 ? 0 : 1, 0);
+    if (last) return;
     // Gated.
     const Matrix gate = make_matrix(gpu, t, 400, cols, 70), up_ = make_matrix(gpu, t, 400, cols, 71);
-    const ProductShape gs = product_shape(t, n, true, hopper);
-    a.seg[0] = gate.segment(out.p), a.seg[1] = up_.segment(nullptr), a.segs = 2, a.residual = nullptr, a.stages = gs.stages;
+    const ProductShape gs = product_shape(t, n, true, way);
+    a.seg[0] = gate.segment(out.p), a.seg[1] = up_.segment(nullptr), a.segs = 2, a.stages = gs.stages;
     out.poison();
-    gpu.launch(gpu.kernel(gs.file, gs.name), gpu.sms, gs.threads, gs.shared, a);
+    gpu.launch(gpu.kernel(gs.file, gs.name), gpu.sms * blocks_a_multiprocessor(n, way), gs.threads, gs.shared, a);
     gpu.sync();
     got = out.read();
     Error f;

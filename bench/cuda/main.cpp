@@ -12,8 +12,12 @@ static void check(Gpu& gpu, Report& report) {
     check_attention(gpu, report);
     ProductRoom room(gpu.sms, 1 << 16);
     for (const Type& t : TYPES) {
-        for (uint32_t n : {3, 8, 13, 32, 64, 70}) check_products(gpu, report, room, t, t.elements == 256 ? 1280 : 1248, n, false);
-        for (uint32_t n : {5, 32, 50, 128, 300}) check_products(gpu, report, room, t, t.elements == 256 ? 1280 : 1248, n, true);
+        for (uint32_t n : {3, 8, 13, 32, 64, 70}) check_products(gpu, report, room, t, t.elements == 256 ? 1280 : 1248, n, BATCH);
+        for (uint32_t n : {5, 32, 50, 128, 300}) check_products(gpu, report, room, t, t.elements == 256 ? 1280 : 1248, n, HOPPER);
+    }
+    for (const char* name : {"q4_k", "q5_k"}) {
+        for (uint32_t n : {5, 32, 50, 300}) check_products(gpu, report, room, type_of(name), 1280, n, HOPPER, &type_of("q6_k"));
+        check_products(gpu, report, room, type_of(name), 1280, 8, BATCH, &type_of("q6_k"));
     }
 }
 
@@ -68,7 +72,7 @@ static void time_chain(Gpu& gpu, const Shape& s) {
     const double us = gpu.time([&] { m.decode(); }, 30, 5);
     printf("%-18s decode %7.1f us %6.0f tokens/s, %.2f of the limit (%.0f us), %.2f of llama.cpp\n", s.name, us, 1e6 / us, limit / us, limit, 1e6 / us / s.llama_cpp);
     for (uint32_t n : {8, 32, 64}) {
-        const ProductShape shape = product_shape(type_of(s.type), n, false, true);
+        const ProductShape shape = product_shape(type_of(s.type), n, false, n <= 8 ? BATCH : HOPPER);
         if (!gpu.has(shape.file, shape.name)) break;
         m.set_rows(n);
         const double t = gpu.time([&] { m.step(false, [&](uint32_t i) { m.attend(i, false); }); }, 9);
@@ -86,8 +90,7 @@ static void time_parts(Gpu& gpu, const Shape& s, uint32_t n, uint32_t depth) {
     printf("%s, %u rows\n", s.name, n);
     const Type& t = type_of(s.type);
     line("pack", [&](uint32_t) { m.pack(m.x[0].p, m.y[0].p, m.x[1].p, s.dim, true, t); }, 0);
-    line("q, k", [&](uint32_t i) { m.product({&m.layers[i].q, &m.layers[i].k}, {m.q[0].p, m.k[0].p}, false); }, 2.0 * s.dim * (m.q_cols + m.kv_cols));
-    line("v", [&](uint32_t i) { m.product({&m.layers[i].v}, {m.v[0].p}, false); }, 2.0 * s.dim * m.kv_cols);
+    line("q, k, v", [&](uint32_t i) { m.product({&m.layers[i].q, &m.layers[i].k, &m.layers[i].v}, {m.q[0].p, m.k[0].p, m.v[0].p}, false); }, 2.0 * s.dim * (m.q_cols + 2 * m.kv_cols));
     if (n <= 64) line("attend", [&](uint32_t i) { m.attend(i, false); }, 0);
     else line("flash", [&](uint32_t i) { m.flash(i); }, 2.0 * s.heads * s.head_dim * n);
     line("o", [&](uint32_t i) { m.product({&m.layers[i].o}, {m.y[0].p}, false); }, 2.0 * s.dim * m.q_cols);
@@ -105,7 +108,7 @@ static void time_depth(Gpu& gpu) {
 static void time_prefill(Gpu& gpu, const Shape& s) {
     Model m(gpu, s, 2048, 2047);
     for (uint32_t n : {512, 2048}) {
-        const ProductShape shape = product_shape(type_of(s.type), n, false, true);
+        const ProductShape shape = product_shape(type_of(s.type), n, false, n <= 8 ? BATCH : HOPPER);
         if (!gpu.has(shape.file, shape.name)) return;
         m.set_rows(n);
         const double us = gpu.time([&] { m.step(true, [&](uint32_t i) { m.flash(i); }); }, 7, 2);
@@ -159,7 +162,7 @@ int main(int argc, char** argv) {
             for (const Shape& s : SHAPES) time_chain(gpu, s);
         }
         if (what == "parts") {
-            for (uint32_t n : {8, 64, 512}) time_parts(gpu, SHAPES[0], n, n > 64 ? 2047 : 512);
+            for (uint32_t n : {8, 32, 64, 512}) time_parts(gpu, SHAPES[0], n, n > 64 ? 2047 : 512);
         }
         if (what == "depth") time_depth(gpu);
         if (what == "profile") profile(gpu);

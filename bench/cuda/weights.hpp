@@ -45,6 +45,8 @@ struct Type {
     const char* name;
     uint32_t id, elements, bytes, tile;
     bool floats;
+    // What undoes the factor of its 16-bit weights.
+    float factor() const { return floats ? 1.0f : 1.0f / 64; }
     double bits() const { return 8.0 * bytes / elements; }
 };
 static const Type TYPES[] = {

@@ -5,10 +5,10 @@
 
 namespace {
 
-// At most. With few rows many warps share one, since all is latency; with many rows small blocks are better.
-constexpr int ROW_THREADS = 1024;
-// Tiles of 256 columns that a warp keeps; more are read again.
-constexpr int KEPT = 3;
+// Threads of a block at most, and tiles of 256 columns that a warp keeps; more are read again. With few rows many warps
+// share one, since all is latency; with many rows several blocks share a multiprocessor.
+constexpr int FEW_THREADS = 1024, FEW_KEPT = 3;
+constexpr int MANY_THREADS = 448, MANY_KEPT = 6;
 
 // Two columns for each t of a chunk: lane L has chunk L of the 32 of a tile.
 struct Chunk {
@@ -17,52 +17,84 @@ struct Chunk {
 INLINE float2 add2(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 INLINE float largest(float2 v) { return fmaxf(fabsf(v.x), fabsf(v.y)); }
 
+// The sum of one and the largest of the other value of each thread of a block, in every thread.
+INLINE void over_block_both(float& sum, float& top) {
+    __shared__ float2 parts[32];
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    sum = over_warp<Sum>(sum), top = over_warp<Max>(top);
+    if (lane == 0) parts[warp] = make_float2(sum, top);
+    __syncthreads();
+    const float2 mine = lane < warps ? parts[lane] : make_float2(0, 0);
+    sum = over_warp<Sum>(mine.x), top = over_warp<Max>(mine.y);
+}
+
 // One row a block, a tile a warp at once. f16 rows are divided by a power of two that brings their largest value below 1024.
-template <bool BF16> INLINE void pack(const ActsArgs& a) {
-    const uint32_t row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    wait_for_last();
-    let_next_start();
-    if (a.rows && row >= *a.rows) return;
-    const size_t start = static_cast<size_t>(row) * a.cols;
-    float squares = 0, top = 0;
+template <bool BF16, int KEPT> INLINE void pack(const ActsArgs& a) {
+    const uint32_t row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
     auto column = [&](uint32_t tile, int t) { return tile * 256 + 64 * t + 2 * lane; };
-    auto load = [&](uint32_t tile, bool first) {
-        Chunk c = {};
+    auto load = [&](const float* from, uint32_t tile) {
+        Chunk c;
 #pragma unroll
         for (int t = 0; t < 4; t++) {
             const uint32_t at = column(tile, t);
-            if (at >= a.cols) continue;
-            c.v[t] = __ldcg(reinterpret_cast<const float2*>(a.x + start + at));
-            if (a.y) c.v[t] = add2(c.v[t], __ldcg(reinterpret_cast<const float2*>(a.y + start + at)));
-            if (a.y && a.y_tail) c.v[t] = add2(c.v[t], __ldcg(reinterpret_cast<const float2*>(a.y_tail + start + at)));
-        }
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
-            const uint32_t at = column(tile, t);
-            if (at >= a.cols) continue;
-            if (first && a.x_out) *reinterpret_cast<float2*>(a.x_out + start + at) = c.v[t];
-            squares += c.v[t].x * c.v[t].x + c.v[t].y * c.v[t].y;
-            if (a.norm) {
-                const float2 w = __ldg(reinterpret_cast<const float2*>(a.norm + at));
-                c.v[t] = make_float2(c.v[t].x * w.x, c.v[t].y * w.y);
-            }
-            top = fmaxf(top, largest(c.v[t]));
+            c.v[t] = at < a.cols ? __ldcg(reinterpret_cast<const float2*>(from + at)) : make_float2(0, 0);
         }
         return c;
     };
-    const uint32_t warps = blockDim.x / 32;
+    // Weights depend on nothing, and the count of rows is no kernel's work.
+    const Chunk norm = a.norm ? load(a.norm, warp) : Chunk{};
+    const bool held = !a.rows || row < *a.rows;
+    wait_for_last();
+    let_next_start();
+    if (!held) return;
+    const size_t start = static_cast<size_t>(row) * a.cols;
+    float squares = 0, top = 0;
+    auto add = [&](Chunk& c, uint32_t tile) {
+        const Chunk y = load(a.y + start, tile);
+#pragma unroll
+        for (int t = 0; t < 4; t++) c.v[t] = add2(c.v[t], y.v[t]);
+    };
+    // What is summed over the row; the values become those before the factor of the norm.
+    auto see = [&](Chunk& c, uint32_t tile, const Chunk& norm, bool first) {
+#pragma unroll
+        for (int t = 0; t < 4; t++) {
+            const uint32_t at = column(tile, t);
+            if (first && a.x_out && at < a.cols) *reinterpret_cast<float2*>(a.x_out + start + at) = c.v[t];
+            squares += c.v[t].x * c.v[t].x + c.v[t].y * c.v[t].y;
+            if (a.norm) c.v[t] = make_float2(c.v[t].x * norm.v[t].x, c.v[t].y * norm.v[t].y);
+            top = fmaxf(top, largest(c.v[t]));
+        }
+    };
+    auto norm_of = [&](uint32_t tile) { return a.norm ? load(a.norm, tile) : Chunk{}; };
+    // All loads before the first use.
     Chunk kept[KEPT];
 #pragma unroll
     for (int n = 0; n < KEPT; n++) {
-        if (warp + n * warps < a.k_tiles) kept[n] = load(warp + n * warps, true);
+        if (n == 0 || warp + n * warps < a.k_tiles) kept[n] = load(a.x + start, warp + n * warps);
     }
-    for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) load(tile, true);
-    float factor = 1;
-    if (a.norm) factor = rsqrtf(over_block<Sum>(squares) / float(a.cols) + a.eps);
+    if (a.y) {
+#pragma unroll
+        for (int n = 0; n < KEPT; n++) {
+            if (n == 0 || warp + n * warps < a.k_tiles) add(kept[n], warp + n * warps);
+        }
+    }
+#pragma unroll
+    for (int n = 0; n < KEPT; n++) {
+        const uint32_t tile = warp + n * warps;
+        if (tile < a.k_tiles) see(kept[n], tile, n == 0 ? norm : norm_of(tile), true);
+    }
+    auto again = [&](uint32_t tile, bool first) {
+        Chunk c = load(a.x + start, tile);
+        if (a.y) add(c, tile);
+        see(c, tile, norm_of(tile), first);
+        return c;
+    };
+    for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) again(tile, true);
+    over_block_both(squares, top);
+    float factor = a.norm ? rsqrtf(squares / float(a.cols) + a.eps) : 1.0f;
     if (!BF16) {
-        top = over_block<Max>(top) * factor;
         // 2 to the power of top's exponent less 9; 1 for zeros and what is not finite.
-        const uint32_t exponent = __float_as_uint(top) >> 23;
+        const uint32_t exponent = __float_as_uint(top * factor) >> 23;
         const bool normal = exponent > 9 && exponent < 255;
         if (threadIdx.x == 0) a.scale[row] = normal ? __uint_as_float((exponent - 9) << 23) : 1.0f;
         if (normal) factor *= __uint_as_float((127 + 127 + 9 - exponent) << 23);
@@ -77,13 +109,15 @@ template <bool BF16> INLINE void pack(const ActsArgs& a) {
     for (int n = 0; n < KEPT; n++) {
         if (warp + n * warps < a.k_tiles) put(kept[n], warp + n * warps);
     }
-    for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) put(load(tile, false), tile);
+    for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) put(again(tile, false), tile);
 }
 
 }  // namespace
 
-KERNEL(ROW_THREADS, pack_rows_f16, ActsArgs) { pack<false>(a); }
-KERNEL(ROW_THREADS, pack_rows_bf16, ActsArgs) { pack<true>(a); }
+KERNEL(FEW_THREADS, pack_rows_f16, ActsArgs) { pack<false, FEW_KEPT>(a); }
+KERNEL(FEW_THREADS, pack_rows_bf16, ActsArgs) { pack<true, FEW_KEPT>(a); }
+KERNEL(MANY_THREADS, pack_many_rows_f16, ActsArgs) { pack<false, MANY_KEPT>(a); }
+KERNEL(MANY_THREADS, pack_many_rows_bf16, ActsArgs) { pack<true, MANY_KEPT>(a); }
 
 // One row to int8 activations: for mat-vecs with more columns than they can normalise themselves.
 KERNEL(MATVEC_THREADS, quantize_row, ActsArgs) {

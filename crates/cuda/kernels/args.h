@@ -329,7 +329,7 @@ struct ActsArgs {
 };
 static_assert(sizeof(ActsArgs) == 80, "ActsArgs");
 
-// Products of many rows with up to three matrices of one type.
+// Products of many rows with up to three matrices of one type, or the last of another.
 struct ProductArgs {
     Segment seg[3];
     // Count of rows.
@@ -338,8 +338,6 @@ struct ProductArgs {
     const uint8_t* acts;
     // `[tokens]`; null for bf16.
     const float* scale;
-    // `[tokens, rows of segment 0]`, added to its result; or null.
-    const float* residual;
     // Parts of sums.
     float* partial;
     // Zero before and after.
@@ -352,9 +350,10 @@ struct ProductArgs {
     uint32_t gate;
     // Pieces of shared memory in flight.
     uint32_t stages;
-    uint32_t unused;
+    // What sums are multiplied by, besides the scales of rows: undoes what keeps small weights out of f16's denormals.
+    float factor;
 };
-static_assert(sizeof(ProductArgs) == 192, "ProductArgs");
+static_assert(sizeof(ProductArgs) == 184, "ProductArgs");
 
 // Attention of rows, each at its own position of its own sequence.
 struct AttendArgs {

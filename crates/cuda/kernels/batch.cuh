@@ -1,30 +1,33 @@
 // Products of 2 to 64 rows of activations with tiles, by mma on every architecture: bound by reading the weights.
 //
 // One producer warp keeps pieces of shared memory filled: the tiles of one k tile of a block of row tiles, and the
-// activations of those columns. Eight warps turn tiles to f16 in registers, each its own row tiles. More tokens than 64
-// are done in blocks of 64.
+// activations of those columns. Eight warps turn tiles to f16 in registers, each its own row tiles. Up to 8 tokens two blocks
+// share a multiprocessor, so that the next kernel fetches while this one ends. More tokens than 64 are done in blocks of 64.
 #pragma once
+#include <type_traits>
+
 #include "acts.cuh"
 #include "products.cuh"
 
 constexpr int BATCH_WARPS = 8;
 constexpr int BATCH_THREADS = 32 * (BATCH_WARPS + 1);
 
-template <class T> struct BatchShape {
-    static constexpr int WARPS = T::FLOATS ? 4 : BATCH_WARPS;  // that have row tiles
-    static constexpr int TILES = 2;                            // row tiles of a warp
+// A, B: types of the segments, B of the last one. NT: groups of 8 tokens.
+template <class A, class B, int NT> struct BatchShape {
+    static constexpr int WARPS = A::FLOATS ? 4 : BATCH_WARPS;  // that have row tiles
+    static constexpr int TILES = NT == 1 ? 1 : 2;              // row tiles of a warp
+    static constexpr int BLOCKS = NT == 1 ? 2 : 1;             // on a multiprocessor
     static constexpr int BLOCK_TILES = WARPS * TILES;
+    static constexpr int TILE = TILE_BYTES<A> > TILE_BYTES<B> ? TILE_BYTES<A> : TILE_BYTES<B>;
+    static constexpr int PIECE = BLOCK_TILES * TILE + NT * 4 * GROUP_BYTES;
 };
-// NT: groups of 8 tokens.
-template <class T, int NT>
-constexpr int BATCH_PIECE_BYTES = BatchShape<T>::BLOCK_TILES * TILE_BYTES<T> + NT * 4 * GROUP_BYTES;
 
-template <class T, int NT, bool GATED> struct Batch {
-    using Shape = BatchShape<T>;
-    static constexpr int WARPS = Shape::WARPS;
-    using Common = Tiled<T, NT, GATED, WARPS>;
-    static constexpr int TB = TILE_BYTES<T>, MT = Shape::TILES;
-    static constexpr int WEIGHTS = Shape::BLOCK_TILES * TB, PIECE = BATCH_PIECE_BYTES<T, NT>;
+template <class A, class B, int NT, bool GATED> struct Batch {
+    using Shape = BatchShape<A, B, NT>;
+    static constexpr bool MIXED = !std::is_same<A, B>::value;
+    static constexpr int WARPS = Shape::WARPS, MT = Shape::TILES;
+    using Common = Tiled<A, NT, GATED, WARPS, MT>;
+    static constexpr int WEIGHTS = Shape::BLOCK_TILES * Shape::TILE, PIECE = Shape::PIECE;
 
     const Common c;
     const ProductArgs& a;
@@ -34,6 +37,8 @@ template <class T, int NT, bool GATED> struct Batch {
     INLINE Batch(const ProductArgs& args, uint8_t* shared, uint64_t* bars)
         : c(args), a(args), pieces(shared), full(shared_address(bars)), empty(shared_address(bars + args.stages)) {}
     INLINE uint8_t* piece(uint32_t stage) const { return pieces + stage * PIECE; }
+    // Whether a block of outputs is of the last segment, where that has a type of its own.
+    INLINE bool other(uint32_t block) const { return MIXED && c.rows_of(block).segment + 1 == static_cast<int>(a.segs); }
 
     // ---- the producer
     INLINE void copy(uint32_t dst, const uint8_t* src, uint32_t bytes, uint32_t bar) const {
@@ -45,13 +50,14 @@ template <class T, int NT, bool GATED> struct Batch {
     }
     INLINE void fetch_weights(uint32_t unit, uint32_t stage, int lane) const {
         const uint32_t block = unit / a.k_tiles, k = unit % a.k_tiles;
-        const RowBlock at = find_row_block(a, block / c.token_blocks, Common::ROW_TILES);
+        const RowBlock at = c.rows_of(block);
         const uint32_t bar = full + 8 * stage;
-        const uint8_t* mine = lane < Shape::BLOCK_TILES ? c.tile(at, lane, k) : nullptr;
+        const uint32_t tile_bytes = other(block) ? TILE_BYTES<B> : TILE_BYTES<A>;
+        const uint8_t* mine = lane < Shape::BLOCK_TILES ? c.tile(at, lane, k, tile_bytes) : nullptr;
         const uint32_t count = __popc(__ballot_sync(WARP, mine != nullptr));
-        if (lane == 0) expect_bytes(bar, count * TB + NT * 4 * GROUP_BYTES);
+        if (lane == 0) expect_bytes(bar, count * tile_bytes + NT * 4 * GROUP_BYTES);
         __syncwarp();
-        if (mine) copy(shared_address(piece(stage)) + lane * TB, mine, TB, bar);
+        if (mine) copy(shared_address(piece(stage)) + lane * Shape::TILE, mine, tile_bytes, bar);
     }
     INLINE void fetch_acts(uint32_t unit, uint32_t stage, int lane) const {
         const uint32_t tokens = unit / a.k_tiles % c.token_blocks, k = unit % a.k_tiles;
@@ -80,22 +86,27 @@ template <class T, int NT, bool GATED> struct Batch {
     }
 
     // ---- the consumers
-    INLINE void multiply(const uint8_t* p, int warp, int lane, float (&sum)[MT][NT][4]) const {
-        const uint8_t* tiles = p + warp * MT * TB;
+    template <class T> INLINE void multiply(const uint8_t* p, int warp, int lane, float (&sum)[MT][NT][4]) const {
+        // With one tile a warp, row r of fragments of gated products is of gate or of up.
+        constexpr bool SHARED = GATED && MT == 1;
+        const uint8_t* tiles = p + (SHARED ? warp & ~1 : warp * MT) * Shape::TILE;
         // Row and 16-byte chunk that this lane names to ldmatrix.
         const uint32_t acts = shared_address(p + WEIGHTS) + lane % 8 * 128;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            Half<T> w[MT];
+            Half<T> w[MT][2];
 #pragma unroll
-            for (int m = 0; m < MT; m++) w[m].load(tiles + m * TB, lane, half);
+            for (int m = 0; m < MT; m++) {
+#pragma unroll
+                for (int r = 0; r < 2; r++) w[m][r].load(tiles + (SHARED ? r : m) * Shape::TILE, lane, half, SHARED ? warp % 2 : r);
+            }
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 uint32_t o[MT][2][4];
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
-                    w[m].word(0, i, o[m][0]);
-                    w[m].word(1, i, o[m][1]);
+                    w[m][0].word(i, o[m][0]);
+                    w[m][1].word(i, o[m][1]);
                 }
                 const uint32_t chunk = (4 * (i % 2) + lane / 8) ^ lane % 8;
 #pragma unroll
@@ -117,11 +128,12 @@ template <class T, int NT, bool GATED> struct Batch {
         uint32_t stage = 0, parity = 0;
         for (uint32_t unit = begin; unit < end; unit++) {
             barrier_wait(full + 8 * stage, parity);
-            multiply(piece(stage), warp, lane, sum);
+            const uint32_t k = unit % a.k_tiles;
+            if (MIXED && other(unit / a.k_tiles)) multiply<B>(piece(stage), warp, lane, sum);
+            else multiply<A>(piece(stage), warp, lane, sum);
             __syncwarp();
             if (lane == 0) barrier_arrive(empty + 8 * stage);
             if (++stage == a.stages) stage = 0, parity ^= 1;
-            const uint32_t k = unit % a.k_tiles;
             if (k + 1 != a.k_tiles && unit + 1 != end) continue;
             c.finish(unit, warp, sum);
         }
@@ -146,19 +158,19 @@ template <class T, int NT, bool GATED> struct Batch {
     }
 };
 
-#define BATCH(NAME, T, NT, GATED)                                                                                  \
-    extern "C" __global__ void __launch_bounds__(32 * (BatchShape<T>::WARPS + 1), 1)                               \
+#define BATCH(NAME, A, B, NT, GATED)                                                                              \
+    extern "C" __global__ void __launch_bounds__(32 * (BatchShape<A, B, NT>::WARPS + 1), BatchShape<A, B, NT>::BLOCKS) \
         NAME(const __grid_constant__ ProductArgs a) {                                                              \
         DYNAMIC_SHARED(uint8_t, shared);                                                                           \
-        Batch<T, NT, GATED>(a, shared, reinterpret_cast<uint64_t*>(shared + a.stages * BATCH_PIECE_BYTES<T, NT>)) \
-            .run();                                                                                                \
+        uint64_t* const bars = reinterpret_cast<uint64_t*>(shared + a.stages * BatchShape<A, B, NT>::PIECE);      \
+        Batch<A, B, NT, GATED>(a, shared, bars).run();                                                             \
     }
-#define BATCH_SIZES(NAME, T)               \
-    BATCH(batch_##NAME##_8, T, 1, false)   \
-    BATCH(batch_##NAME##_16, T, 2, false)  \
-    BATCH(batch_##NAME##_32, T, 4, false)  \
-    BATCH(batch_##NAME##_64, T, 8, false)  \
-    BATCH(batch_glu_##NAME##_8, T, 1, true)  \
-    BATCH(batch_glu_##NAME##_16, T, 2, true) \
-    BATCH(batch_glu_##NAME##_32, T, 4, true) \
-    BATCH(batch_glu_##NAME##_64, T, 8, true)
+#define BATCH_SIZES(NAME, T)                  \
+    BATCH(batch_##NAME##_8, T, T, 1, false)   \
+    BATCH(batch_##NAME##_16, T, T, 2, false)  \
+    BATCH(batch_##NAME##_32, T, T, 4, false)  \
+    BATCH(batch_##NAME##_64, T, T, 8, false)  \
+    BATCH(batch_glu_##NAME##_8, T, T, 1, true)  \
+    BATCH(batch_glu_##NAME##_16, T, T, 2, true) \
+    BATCH(batch_glu_##NAME##_32, T, T, 4, true) \
+    BATCH(batch_glu_##NAME##_64, T, T, 8, true)

@@ -41,28 +41,42 @@ template <uint32_t TYPE, int DIM> struct Flash {
     INLINE uint8_t* keys(int buffer) const { return shared + FLASH_ROWS * ROW_BYTES + buffer * 2 * PIECE; }
     INLINE uint8_t* values(int buffer) const { return keys(buffer) + PIECE; }
 
-    INLINE void fetch(uint32_t start, int buffer) const {
-#pragma unroll 4
-        for (int i = threadIdx.x; i < FLASH_KEYS * CHUNKS; i += FLASH_THREADS) {
-            const int row = i / CHUNKS, chunk = i % CHUNKS;
-            const uint32_t p = start + row;
-            const bool held = p >= from && p <= last;  // the others' memory may hold anything
-            const uint8_t* block = a.cache;
-            if (held) block += static_cast<size_t>(table[p / BLOCK_TOKENS]) * a.block_bytes;
-            const uint8_t* k = block + kv_head * HEAD_BYTES;
-            const uint8_t* v = k + a.v_offset;
+    // Where the head's keys of the two cache blocks of a piece lie; anywhere for blocks that no row sees.
+    struct Bases {
+        const uint8_t* k[FLASH_KEYS / BLOCK_TOKENS];
+    };
+    INLINE Bases bases(uint32_t start) const {
+        Bases b;
+#pragma unroll
+        for (int i = 0; i < FLASH_KEYS / BLOCK_TOKENS; i++) {
+            const uint32_t first = start + i * BLOCK_TOKENS;
+            b.k[i] = a.cache + kv_head * HEAD_BYTES;
+            if (first <= last && first + BLOCK_TOKENS > from) b.k[i] += static_cast<size_t>(table[first / BLOCK_TOKENS]) * a.block_bytes;
+        }
+        return b;
+    }
+    // All threads fetch a piece, each one chunk of some rows.
+    INLINE void fetch(uint32_t start, int buffer, const Bases& b) const {
+        constexpr int ROWS = FLASH_THREADS / CHUNKS;  // at once
+        static_assert(BLOCK_TOKENS % ROWS == 0, "a row's block is known to the compiler");
+        const int chunk = threadIdx.x % CHUNKS, first = threadIdx.x / CHUNKS;
+#pragma unroll
+        for (int i = 0; i < FLASH_KEYS / ROWS; i++) {
+            const int row = first + i * ROWS, in_block = first + i * ROWS % BLOCK_TOKENS;
+            const uint8_t* k = b.k[i * ROWS / BLOCK_TOKENS];
+            const bool held = start + row >= from && start + row <= last;  // the others' memory may hold anything
             if constexpr (TYPE == KV_Q8_0) {
                 Kv<TYPE> e;
                 e.clear();
-                if (held) e.load(k, DIM, p % BLOCK_TOKENS, 8 * chunk);
+                if (held) e.load(k, DIM, in_block, 8 * chunk);
                 *reinterpret_cast<uint4*>(keys(buffer) + at(row, chunk)) = e.pairs();
                 e.clear();
-                if (held) e.load(v, DIM, p % BLOCK_TOKENS, 8 * chunk);
+                if (held) e.load(k + a.v_offset, DIM, in_block, 8 * chunk);
                 *reinterpret_cast<uint4*>(values(buffer) + at(row, chunk)) = e.pairs();
             } else {
-                const uint32_t o = (p % BLOCK_TOKENS * DIM + 8 * chunk) * 2;
+                const uint32_t o = (in_block * DIM + 8 * chunk) * 2;
                 copy16_or_zero(shared_address(keys(buffer) + at(row, chunk)), k + o, held);
-                copy16_or_zero(shared_address(values(buffer) + at(row, chunk)), v + o, held);
+                copy16_or_zero(shared_address(values(buffer) + at(row, chunk)), k + a.v_offset + o, held);
             }
         }
         copies_commit();
@@ -85,16 +99,20 @@ template <uint32_t TYPE, int DIM> struct Flash {
     INLINE void queries(int step, uint32_t (&q)[4]) const {
         load_matrices(shared_address(shared + at(16 * warp + lane % 16, 2 * step + lane / 16)), q);
     }
-    INLINE float score(float raw) const {
-        const float x = raw * a.scale;
-        return (a.softcap > 0 ? a.softcap * tanhf(x / a.softcap) : x) * LOG2_E;
+    // 2 to the power of x.
+    INLINE static float power(float x) {
+        float y;
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+        return y;
     }
 
     INLINE void run() const {
         wait_for_last();
         let_next_start();
         const uint32_t begin = from / FLASH_KEYS * FLASH_KEYS, pieces = (last - begin) / FLASH_KEYS + 1;
-        fetch(begin, 0);
+        Bases next = bases(begin);
+        fetch(begin, 0, next);
+        next = bases(begin + FLASH_KEYS);
         fetch_queries();
         __syncthreads();
         uint32_t kept[KEEP_Q ? DIM / 16 : 1][4];
@@ -106,7 +124,8 @@ template <uint32_t TYPE, int DIM> struct Flash {
         for (uint32_t piece = 0; piece < pieces; piece++) {
             const uint32_t start = begin + piece * FLASH_KEYS;
             if (piece + 1 < pieces) {
-                fetch(start + FLASH_KEYS, (piece + 1) % 2);
+                fetch(start + FLASH_KEYS, (piece + 1) % 2, next);
+                next = bases(start + 2 * FLASH_KEYS);
                 copies_wait<1>();
             } else {
                 copies_wait<0>();
@@ -138,36 +157,51 @@ template <uint32_t TYPE, int DIM> struct Flash {
             const uint32_t mine = position + 16 * warp + g;
             const bool whole = start + FLASH_KEYS - 1 <= position + 16 * warp &&
                                (!a.window || start + a.window > position + 16 * warp + 15);
-            float new_top[2] = {top[0], top[1]};
+            float factor = a.scale * LOG2_E;
+            if (a.softcap > 0) {
 #pragma unroll
-            for (int n = 0; n < 8; n++) {
+                for (int n = 0; n < 8; n++) {
 #pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    s[n][e] = score(s[n][e]);
-                    const uint32_t p = start + 8 * n + 2 * t + e % 2, row = mine + e / 2 * 8;
-                    if (!whole && (p > row || (a.window && p + a.window <= row))) s[n][e] = LOWEST;
-                    new_top[e / 2] = fmaxf(new_top[e / 2], s[n][e]);
+                    for (int e = 0; e < 4; e++) s[n][e] = a.softcap * tanhf(s[n][e] * a.scale / a.softcap);
+                }
+                factor = LOG2_E;
+            }
+            if (!whole) {
+#pragma unroll
+                for (int n = 0; n < 8; n++) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        const uint32_t p = start + 8 * n + 2 * t + e % 2, row = mine + e / 2 * 8;
+                        if (p > row || (a.window && p + a.window <= row)) s[n][e] = -INFINITY;
+                    }
                 }
             }
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                new_top[r] = fmaxf(new_top[r], __shfl_xor_sync(WARP, new_top[r], 1));
-                new_top[r] = fmaxf(new_top[r], __shfl_xor_sync(WARP, new_top[r], 2));
-                const float keep = exp2f(top[r] - new_top[r]);
-                top[r] = new_top[r];
-                sum[r] *= keep;
+                float most = s[0][2 * r];
 #pragma unroll
-                for (int i = 0; i < DIM / 8; i++) {
-                    out[i][2 * r] *= keep;
-                    out[i][2 * r + 1] *= keep;
+                for (int n = 0; n < 8; n++) most = fmaxf(most, fmaxf(s[n][2 * r], s[n][2 * r + 1]));
+                most = fmaxf(most, __shfl_xor_sync(WARP, most, 1));
+                most = fmaxf(most, __shfl_xor_sync(WARP, most, 2));
+                // Finite, so that a row that sees nothing of this piece gets zeros.
+                const float new_top = fmaxf(top[r], most * factor);
+                if (__any_sync(WARP, new_top > top[r])) {
+                    const float keep = power(top[r] - new_top);
+                    top[r] = new_top;
+                    sum[r] *= keep;
+#pragma unroll
+                    for (int i = 0; i < DIM / 8; i++) {
+                        out[i][2 * r] *= keep;
+                        out[i][2 * r + 1] *= keep;
+                    }
                 }
-            }
 #pragma unroll
-            for (int n = 0; n < 8; n++) {
+                for (int n = 0; n < 8; n++) {
 #pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    s[n][e] = s[n][e] > LOWEST ? exp2f(s[n][e] - top[e / 2]) : 0.0f;
-                    sum[e / 2] += s[n][e];
+                    for (int j = 0; j < 2; j++) {
+                        s[n][2 * r + j] = power(s[n][2 * r + j] * factor - top[r]);
+                        sum[r] += s[n][2 * r + j];
+                    }
                 }
             }
             const uint8_t* v = values(piece % 2);

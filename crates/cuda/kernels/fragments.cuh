@@ -1,8 +1,8 @@
 // From tiles to the left matrix of tensor products: registers that hold 16-bit weights.
 //
-// A `Half` has what a lane needs for 32 of its columns (4 words of 8) of both its rows. `word(r, i, o)` gives the weights
-// of row r, word i, times SCALE of the tile type: o[0] = (c0, c1), o[1] = (c2, c3), o[2] = (c4, c5), o[3] = (c6, c7).
-// Two steps of 16 columns come of a word: (o of row 0)[0], (o of row 1)[0], [1] of both; then [2], [3].
+// A `Half` has what a lane needs for 32 of its columns (4 words of 8) of one of its rows. `word(i, o)` gives the weights
+// of word i, times SCALE of the tile type: o[0] = (c0, c1), o[1] = (c2, c3), o[2] = (c4, c5), o[3] = (c6, c7).
+// Two steps of 16 columns come of the words of two rows: (o of row 0)[0], (o of row 1)[0], [1] of both; then [2], [3].
 // Codes become f16 exactly, in the low bits of 1024; then one multiplication and addition rounds once.
 #pragma once
 #include "tiles.cuh"
@@ -16,6 +16,12 @@ INLINE uint4 shared16(const uint8_t* p, int i) { return reinterpret_cast<const u
 INLINE uint32_t shared4(const uint8_t* p, int i) { return reinterpret_cast<const uint32_t*>(p)[i]; }
 INLINE uint32_t shared2(const uint8_t* p, int i) { return reinterpret_cast<const uint16_t*>(p)[i]; }
 
+// (v & mask) | bits in one instruction, which the compiler does not find where both are constants.
+INLINE uint32_t masked(uint32_t v, uint32_t mask, uint32_t bits) {
+    uint32_t r;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(v), "r"(mask), "r"(bits));
+    return r;
+}
 // code * scale + min of codes in the low bits of 1024.
 INLINE uint32_t affine(uint32_t codes, __half2 scale, __half2 min) {
     return as_word(__hfma2(__hsub2(as_half2(codes), as_half2(K1024)), scale, min));
@@ -23,11 +29,11 @@ INLINE uint32_t affine(uint32_t codes, __half2 scale, __half2 min) {
 // 8 half-byte codes. The high ones of each byte are 16 times too large and become right by exact steps.
 INLINE void affine4(uint32_t w, __half2 scale, __half2 min, uint32_t (&o)[4]) {
     const __half2 sixteenth = as_half2(0x2c002c00u), minus64 = as_half2(0xd400d400u);
-    o[0] = affine((w & CODE4) | K1024, scale, min);
-    o[1] = as_word(__hfma2(__hfma2(as_half2((w & 0x00f000f0u) | K1024), sixteenth, minus64), scale, min));
+    o[0] = affine(masked(w, CODE4, K1024), scale, min);
+    o[1] = as_word(__hfma2(__hfma2(as_half2(masked(w, 0x00f000f0u, K1024)), sixteenth, minus64), scale, min));
     w >>= 8;
-    o[2] = affine((w & CODE4) | K1024, scale, min);
-    o[3] = as_word(__hfma2(__hfma2(as_half2((w & 0x00f000f0u) | K1024), sixteenth, minus64), scale, min));
+    o[2] = affine(masked(w, CODE4, K1024), scale, min);
+    o[3] = as_word(__hfma2(__hfma2(as_half2(masked(w, 0x00f000f0u, K1024)), sixteenth, minus64), scale, min));
 }
 // 8 signed bytes, c0 c4 c1 c5 and c2 c6 c3 c7.
 INLINE void scaled_bytes(uint32_t a, uint32_t b, __half2 scale, uint32_t (&o)[4]) {
@@ -43,156 +49,130 @@ INLINE void scaled_bytes(uint32_t a, uint32_t b, __half2 scale, uint32_t (&o)[4]
 
 template <class T> struct Half;
 
-// Scales and minimums of Q4_K and Q5_K at `s`, of half `half`.
-INLINE void affine_k(const uint8_t* s, int lane, int half, float factor, __half2 (&scale)[2], __half2 (&min)[2]) {
+// Scale and minimum of Q4_K and Q5_K at `s`, of half `half` of row `r`.
+INLINE void affine_k(const uint8_t* s, int lane, int half, int r, float factor, __half2& scale, __half2& min) {
     uint32_t scales, mins;
     scales6(shared4(s, lane), shared2(s + 128, lane), scales, mins);
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        const uint32_t d = shared4(s + 192, lane / 4 + 8 * r);
-        const int shift = 8 * (2 * r + half);
-        scale[r] = twice(factor * low_f16(d) * float(scales >> shift & 0xff));
-        min[r] = twice(-factor * high_f16(d) * float(mins >> shift & 0xff));
-    }
+    const uint32_t d = shared4(s + 192, lane / 4 + 8 * r);
+    const int shift = 8 * (2 * r + half);
+    scale = twice(factor * low_f16(d) * float(scales >> shift & 0xff));
+    min = twice(-factor * high_f16(d) * float(mins >> shift & 0xff));
 }
 
 template <> struct Half<TileQ4_K> {
-    uint4 q[2];
-    __half2 scale[2], min[2];
-    INLINE void load(const uint8_t* tile, int lane, int half) {
-        q[0] = shared16(tile, half * 32 + lane);
-        q[1] = shared16(tile, (2 + half) * 32 + lane);
-        affine_k(tile + 2048, lane, half, TileQ4_K::SCALE, scale, min);
+    uint4 q;
+    __half2 scale, min;
+    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
+        q = shared16(tile, (2 * r + half) * 32 + lane);
+        affine_k(tile + 2048, lane, half, r, TileQ4_K::SCALE, scale, min);
     }
-    INLINE void word(int r, int i, uint32_t (&o)[4]) const { affine4(word_of(q[r], i), scale[r], min[r], o); }
+    INLINE void word(int i, uint32_t (&o)[4]) const { affine4(word_of(q, i), scale, min, o); }
 };
 
 template <> struct Half<TileQ5_K> {
-    uint4 q[2];
-    uint32_t fifths[2];
-    __half2 scale[2], min[2];
-    INLINE void load(const uint8_t* tile, int lane, int half) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            q[r] = shared16(tile, (2 * r + half) * 32 + lane);
-            fifths[r] = shared4(tile + 2048, lane * 4 + 2 * r + half);
-        }
-        affine_k(tile + 2560, lane, half, TileQ5_K::SCALE, scale, min);
+    uint4 q;
+    uint32_t fifths;
+    __half2 scale, min;
+    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
+        q = shared16(tile, (2 * r + half) * 32 + lane);
+        fifths = shared4(tile + 2048, lane * 4 + 2 * r + half);
+        affine_k(tile + 2560, lane, half, r, TileQ5_K::SCALE, scale, min);
     }
-    INLINE void word(int r, int i, uint32_t (&o)[4]) const {
+    INLINE void word(int i, uint32_t (&o)[4]) const {
         constexpr uint32_t BIT = 0x00100010u;
-        const uint32_t w = word_of(q[r], i), h = fifths[r];
+        const uint32_t w = word_of(q, i), h = fifths;
         const int k = 2 * i;
         const uint32_t a = k < 4 ? h << (4 - k) : h >> (k - 4), b = k < 3 ? h << (3 - k) : h >> (k - 3);
-        o[0] = affine((w & CODE4) | (a & BIT) | K1024, scale[r], min[r]);
-        o[1] = affine((w >> 4 & CODE4) | (b & BIT) | K1024, scale[r], min[r]);
-        o[2] = affine((w >> 8 & CODE4) | (h >> (4 + k) & BIT) | K1024, scale[r], min[r]);
-        o[3] = affine((w >> 12 & CODE4) | (h >> (5 + k) & BIT) | K1024, scale[r], min[r]);
+        o[0] = affine(masked(w, CODE4, masked(a, BIT, K1024)), scale, min);
+        o[1] = affine(masked(w >> 4, CODE4, masked(b, BIT, K1024)), scale, min);
+        o[2] = affine(masked(w >> 8, CODE4, masked(h >> (4 + k), BIT, K1024)), scale, min);
+        o[3] = affine(masked(w >> 12, CODE4, masked(h >> (5 + k), BIT, K1024)), scale, min);
     }
 };
 
 template <> struct Half<TileQ6_K> {
-    uint4 q[2];
-    uint32_t high[2][2];
-    __half2 scale[2][2];
-    INLINE void load(const uint8_t* tile, int lane, int half) {
+    uint4 q;
+    uint2 high;
+    __half2 scale[2];
+    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
+        q = shared16(tile, (2 * r + half) * 32 + lane);
+        high = reinterpret_cast<const uint2*>(tile + 2048)[(r * 32 + lane) * 2 + half];
+        const float d = TileQ6_K::SCALE * __half2float(__ushort_as_half(shared2(tile + 3328, lane / 4 + 8 * r)));
+        const uint32_t scales = shared4(tile + 3072, 2 * lane + r) >> (16 * half);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            q[r] = shared16(tile, (2 * r + half) * 32 + lane);
-            const float d = TileQ6_K::SCALE * __half2float(__ushort_as_half(shared2(tile + 3328, lane / 4 + 8 * r)));
-            const uint32_t scales = shared4(tile + 3072, 2 * lane + r) >> (16 * half);
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                high[r][j] = shared4(tile + 2048, (r * 32 + lane) * 4 + 2 * half + j);
-                scale[r][j] = twice(d * signed_byte_value(scales, j));
-            }
-        }
+        for (int j = 0; j < 2; j++) scale[j] = twice(d * signed_byte_value(scales, j));
     }
-    INLINE void word(int r, int i, uint32_t (&o)[4]) const {
+    INLINE void word(int i, uint32_t (&o)[4]) const {
         constexpr uint32_t HIGH = 0x00300030u;
         const __half2 offset = as_half2(0x64206420u);  // 1024 + 32
-        const uint32_t w = word_of(q[r], i);
-        const uint32_t h = i % 2 ? high[r][i / 2] >> 4 : high[r][i / 2];
-        const __half2 s = scale[r][i / 2];
-        o[0] = as_word(__hmul2(__hsub2(as_half2((w & CODE4) | (h << 4 & HIGH) | K1024), offset), s));
-        o[1] = as_word(__hmul2(__hsub2(as_half2((w >> 4 & CODE4) | (h << 2 & HIGH) | K1024), offset), s));
-        o[2] = as_word(__hmul2(__hsub2(as_half2((w >> 8 & CODE4) | (h >> 4 & HIGH) | K1024), offset), s));
-        o[3] = as_word(__hmul2(__hsub2(as_half2((w >> 12 & CODE4) | (h >> 6 & HIGH) | K1024), offset), s));
+        const uint32_t w = word_of(q, i), bits = i < 2 ? high.x : high.y;
+        const uint32_t h = i % 2 ? bits >> 4 : bits;
+        const __half2 s = scale[i / 2];
+        o[0] = as_word(__hmul2(__hsub2(as_half2(masked(w, CODE4, masked(h << 4, HIGH, K1024))), offset), s));
+        o[1] = as_word(__hmul2(__hsub2(as_half2(masked(w >> 4, CODE4, masked(h << 2, HIGH, K1024))), offset), s));
+        o[2] = as_word(__hmul2(__hsub2(as_half2(masked(w >> 8, CODE4, masked(h >> 4, HIGH, K1024))), offset), s));
+        o[3] = as_word(__hmul2(__hsub2(as_half2(masked(w >> 12, CODE4, masked(h >> 6, HIGH, K1024))), offset), s));
     }
 };
 
 template <> struct Half<TileQ4_0> {
-    uint4 q[2];
-    __half2 scale[2], min[2];
-    INLINE void load(const uint8_t* tile, int lane, int half) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            q[r] = shared16(tile, (2 * r + half) * 32 + lane);
-            const float d =
-                TileQ4_0::SCALE * __half2float(__ushort_as_half(shared2(tile + 2048, lane * 4 + 2 * r + half)));
-            scale[r] = twice(d);
-            min[r] = twice(-8.0f * d);
-        }
+    uint4 q;
+    __half2 scale, min;
+    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
+        q = shared16(tile, (2 * r + half) * 32 + lane);
+        const float d =
+            TileQ4_0::SCALE * __half2float(__ushort_as_half(shared2(tile + 2048, lane * 4 + 2 * r + half)));
+        scale = twice(d);
+        min = twice(-8.0f * d);
     }
-    INLINE void word(int r, int i, uint32_t (&o)[4]) const { affine4(word_of(q[r], i), scale[r], min[r], o); }
+    INLINE void word(int i, uint32_t (&o)[4]) const { affine4(word_of(q, i), scale, min, o); }
 };
 
 template <> struct Half<TileQ4_1> {
-    uint4 q[2];
-    __half2 scale[2], min[2];
-    INLINE void load(const uint8_t* tile, int lane, int half) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            q[r] = shared16(tile, (2 * r + half) * 32 + lane);
-            const uint32_t d = shared4(tile + 2048, lane * 4 + 2 * r + half);
-            scale[r] = twice(TileQ4_1::SCALE * low_f16(d));
-            min[r] = twice(TileQ4_1::SCALE * high_f16(d));
-        }
+    uint4 q;
+    __half2 scale, min;
+    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
+        q = shared16(tile, (2 * r + half) * 32 + lane);
+        const uint32_t d = shared4(tile + 2048, lane * 4 + 2 * r + half);
+        scale = twice(TileQ4_1::SCALE * low_f16(d));
+        min = twice(TileQ4_1::SCALE * high_f16(d));
     }
-    INLINE void word(int r, int i, uint32_t (&o)[4]) const { affine4(word_of(q[r], i), scale[r], min[r], o); }
+    INLINE void word(int i, uint32_t (&o)[4]) const { affine4(word_of(q, i), scale, min, o); }
 };
 
 template <> struct Half<TileMXFP4> {
-    uint4 q[2];
-    __half2 scale[2];
-    INLINE void load(const uint8_t* tile, int lane, int half) {
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            q[r] = shared16(tile, (2 * r + half) * 32 + lane);
-            scale[r] = twice(TileMXFP4::SCALE * fp4_scale(tile[2048 + lane * 4 + 2 * r + half]));
-        }
+    uint4 q;
+    __half2 scale;
+    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
+        q = shared16(tile, (2 * r + half) * 32 + lane);
+        scale = twice(TileMXFP4::SCALE * fp4_scale(tile[2048 + lane * 4 + 2 * r + half]));
     }
-    INLINE void word(int r, int i, uint32_t (&o)[4]) const {
-        const uint32_t w = word_of(q[r], i);
-        scaled_bytes(fp4_bytes(w), fp4_bytes(w >> 16), scale[r], o);
+    INLINE void word(int i, uint32_t (&o)[4]) const {
+        const uint32_t w = word_of(q, i);
+        scaled_bytes(fp4_bytes(w), fp4_bytes(w >> 16), scale, o);
     }
 };
 
 template <> struct Half<TileQ8_0> {
-    uint4 q[2][2];
-    __half2 scale[2];
-    INLINE void load(const uint8_t* tile, int lane, int half) {
+    uint4 q[2];
+    __half2 scale;
+    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
         const uint8_t* step = tile + half * TileQ8_0::STEP_BYTES;
-        const uint32_t d = shared4(step + 2048, lane);
-        scale[0] = twice(TileQ8_0::SCALE * low_f16(d));
-        scale[1] = twice(TileQ8_0::SCALE * high_f16(d));
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            q[r][0] = shared16(step, 2 * r * 32 + lane);
-            q[r][1] = shared16(step, (2 * r + 1) * 32 + lane);
-        }
+        scale = twice(TileQ8_0::SCALE * __half2float(__ushort_as_half(shared2(step + 2048, 2 * lane + r))));
+        q[0] = shared16(step, 2 * r * 32 + lane);
+        q[1] = shared16(step, (2 * r + 1) * 32 + lane);
     }
-    INLINE void word(int r, int i, uint32_t (&o)[4]) const {
-        const uint4& w = q[r][i / 2];
-        scaled_bytes(i % 2 ? w.z : w.x, i % 2 ? w.w : w.y, scale[r], o);
+    INLINE void word(int i, uint32_t (&o)[4]) const {
+        const uint4& w = q[i / 2];
+        scaled_bytes(i % 2 ? w.z : w.x, i % 2 ? w.w : w.y, scale, o);
     }
 };
 
 template <bool B> struct Half<TileFloat<B>> {
     const uint8_t* at;
-    INLINE void load(const uint8_t* tile, int lane, int half) { at = tile + half * 4096 + lane * 16; }
-    INLINE void word(int r, int i, uint32_t (&o)[4]) const {
-        const uint4 w = *reinterpret_cast<const uint4*>(at + i / 2 * 2048 + (2 * r + i % 2) * 512);
+    INLINE void load(const uint8_t* tile, int lane, int half, int r) { at = tile + half * 4096 + r * 1024 + lane * 16; }
+    INLINE void word(int i, uint32_t (&o)[4]) const {
+        const uint4 w = *reinterpret_cast<const uint4*>(at + i / 2 * 2048 + i % 2 * 512);
         o[0] = w.x, o[1] = w.y, o[2] = w.z, o[3] = w.w;
     }
 };

@@ -3,4 +3,6 @@
 #include "hopper.cuh"
 
 HOPPER_TYPE(q4_k, TileQ4_K)
+// Files mix types: the value matrix has more bits than those of queries and keys.
+HOPPER_SIZES(hopper_q4_k_q6_k, TileQ4_K, TileQ6_K, false)
 #endif

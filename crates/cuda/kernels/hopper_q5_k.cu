@@ -3,4 +3,6 @@
 #include "hopper.cuh"
 
 HOPPER_TYPE(q5_k, TileQ5_K)
+// Files mix types: the value matrix has more bits than those of queries and keys.
+HOPPER_SIZES(hopper_q5_k_q6_k, TileQ5_K, TileQ6_K, false)
 #endif

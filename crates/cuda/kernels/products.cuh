@@ -50,11 +50,11 @@ INLINE RowBlock find_row_block(const ProductArgs& a, uint32_t block, uint32_t ea
     return r;
 }
 
-// A block's output: WARPS x 2 row tiles times NT groups of 8 tokens. Warps have row tiles 2w and 2w + 1.
-// GATED: a warp's two row tiles are one of gate and one of up.
-template <class T, int NT, bool GATED, int WARPS> struct Tiled {
-    static constexpr int MT = 2, TB = TILE_BYTES<T>;
-    static constexpr int ROW_TILES = GATED ? WARPS : MT * WARPS;  // of one matrix
+// A block's output: WARPS x MT row tiles times NT groups of 8 tokens. Warp w has row tiles MT * w on.
+// GATED: row tiles of gate and of up take turns. With MT = 2 a warp has one of each; with MT = 1 two neighbours share the
+// two: rows 0..7 of its tile are the same eight of gate as rows 8..15 are of up.
+template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
+    static constexpr int ROW_TILES = MT * WARPS / (GATED ? 2 : 1);  // of one matrix
 
     const ProductArgs& a;
     uint32_t token_blocks;
@@ -64,11 +64,13 @@ template <class T, int NT, bool GATED, int WARPS> struct Tiled {
     INLINE explicit Tiled(const ProductArgs& args)
         : a(args), token_blocks((__ldg(args.tokens) + 8 * NT - 1) / (8 * NT)),
           cut(row_blocks(args, ROW_TILES, GATED) * token_blocks * args.k_tiles, NT > 8 ? 3 : NT > 4 ? 2 : 1) {}
-    // Row tile `i` of a block's, or null beyond the matrix.
-    INLINE const uint8_t* tile(const RowBlock& at, uint32_t i, uint32_t k) const {
+    // The rows of a block of outputs.
+    INLINE RowBlock rows_of(uint32_t block) const { return find_row_block(a, block / token_blocks, ROW_TILES); }
+    // Row tile `i` of a block's, of tiles of so many bytes, or null beyond the matrix.
+    INLINE const uint8_t* tile(const RowBlock& at, uint32_t i, uint32_t k, uint32_t tile_bytes) const {
         const Segment& s = a.seg[GATED ? i % 2 : at.segment];
         const uint32_t row_tile = at.first + (GATED ? i / 2 : i);
-        return row_tile < s.row_tiles ? s.tiles + (static_cast<size_t>(row_tile) * a.k_tiles + k) * TB : nullptr;
+        return row_tile < s.row_tiles ? s.tiles + (static_cast<size_t>(row_tile) * a.k_tiles + k) * tile_bytes : nullptr;
     }
     // Factors of the block's tokens, token lane + 32 * i of them in [i].
     static constexpr int FACTORS = (8 * NT + 31) / 32;
@@ -77,63 +79,82 @@ template <class T, int NT, bool GATED, int WARPS> struct Tiled {
 #pragma unroll
         for (int i = 0; i < FACTORS; i++) {
             const uint32_t token = tokens * 8 * NT + threadIdx.x % 32 + 32 * i;
-            factors[i] = (a.scale && !T::BF16 && token < count ? __ldcg(a.scale + token) : 1.0f) / T::SCALE;
+            factors[i] = (a.scale && !T::BF16 && token < count ? __ldcg(a.scale + token) : 1.0f) * a.factor;
         }
     }
-    // Writes group n of tokens. Element e of a fragment: row (e / 2) * 8 + lane / 4 of the tile, token e % 2 + 2 * (lane % 4)
-    // of the group. Every lane calls.
-    INLINE void write(const RowBlock& at, uint32_t tokens, int warp, int n, float factors, const float (&one)[4],
-                      const float (&two)[4]) const {
-        const uint32_t lane = threadIdx.x % 32, count = __ldg(a.tokens), first = (tokens * NT + n) * 8 + lane % 4 * 2;
+    // Rows of a lane's outputs are 8 apart.
+    static constexpr int OUTS = GATED ? MT : 2 * MT;
+    // Where a lane's outputs of the block's first tokens go. Worked out once, since code that is run once costs its fetching.
+    struct Output {
+        float* at;
+        uint32_t rows, token, tokens;
+        float bias[OUTS], up_bias[OUTS];
+        bool inside[OUTS];
+    };
+    INLINE Output output(const RowBlock& at, uint32_t tokens, int warp) const {
+        const Segment& s = a.seg[GATED ? 0 : at.segment];
+        const uint32_t lane = threadIdx.x % 32;
+        uint32_t row = (at.first + (GATED ? warp * MT / 2 : warp * MT)) * TILE_ROWS + lane / 4;
+        if (GATED && MT == 1) row += warp % 2 * 8;
+        Output o;
+        o.rows = s.rows, o.token = tokens * NT * 8 + lane % 4 * 2, o.tokens = __ldg(a.tokens);
+        o.at = s.out + static_cast<size_t>(o.token) * s.rows + row;
+#pragma unroll
+        for (int i = 0; i < OUTS; i++) {
+            o.inside[i] = row + 8 * i < s.rows;
+            o.bias[i] = o.inside[i] && s.bias ? __ldg(s.bias + row + 8 * i) : 0.0f;
+            o.up_bias[i] = GATED && o.inside[i] && a.seg[1].bias ? __ldg(a.seg[1].bias + row + 8 * i) : 0.0f;
+        }
+        return o;
+    }
+    // Writes group n of tokens: `v(m)` are the fragments of the warp's row tiles. Element e of a fragment: row
+    // (e / 2) * 8 + lane / 4 of the tile, token e % 2 + 2 * (lane % 4) of the group. Every lane calls.
+    template <class V, class F> INLINE void write(const Output& o, int n, float factors, V v, F activation) const {
+        float* at = o.at + static_cast<size_t>(8 * n) * o.rows;
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            const uint32_t token = first + j;
-            const float factor = __shfl_sync(WARP, factors, 8 * (n % 4) + lane % 4 * 2 + j);
-            if (token >= count) continue;
+            const float factor = __shfl_sync(WARP, factors, 8 * (n % 4) + threadIdx.x % 4 * 2 + j);
+            const bool held = o.token + 8 * n + j < o.tokens;
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                const float x = one[2 * r + j] * factor, y = two[2 * r + j] * factor;
-                const uint32_t in_tile = lane / 4 + 8 * r;
+            for (int i = 0; i < OUTS; i++) {
+                float x;
                 if constexpr (GATED) {
-                    const uint32_t row = (at.first + warp) * TILE_ROWS + in_tile;
-                    if (row >= a.seg[0].rows) continue;
-                    const float gate = a.seg[0].bias ? x + a.seg[0].bias[row] : x;
-                    const float up = a.seg[1].bias ? y + a.seg[1].bias[row] : y;
-                    a.seg[0].out[static_cast<size_t>(token) * a.seg[0].rows + row] = activate(a.gate, gate) * up;
+                    const float gate = MT == 1 ? v(0)[j] : v(0)[2 * i + j], up = MT == 1 ? v(0)[2 + j] : v(MT - 1)[2 * i + j];
+                    x = activation(gate * factor + o.bias[i]) * (up * factor + o.up_bias[i]);
                 } else {
-                    const uint32_t row = (at.first + warp * MT) * TILE_ROWS + in_tile;
-                    write_one(at.segment, token, row, x);
-                    write_one(at.segment, token, row + TILE_ROWS, y);
+                    x = v(i / 2)[i % 2 * 2 + j] * factor + o.bias[i];
                 }
+                if (held && o.inside[i]) at[8 * i] = x;
             }
+            at += o.rows;
         }
     }
-    INLINE void write_one(int segment, uint32_t token, uint32_t row, float v) const {
-        const Segment& s = a.seg[segment];
-        if (row >= s.rows) return;
-        const size_t o = static_cast<size_t>(token) * s.rows + row;
-        if (s.bias) v += s.bias[row];
-        if (segment == 0 && a.residual) v += __ldcg(a.residual + o);
-        s.out[o] = v;
+    // Calls `f` with the activation.
+    template <class F> INLINE void with_activation(F f) const {
+        if (!GATED || is_swish(a.gate)) f(Swish(a.gate));
+        else f(OtherGate{a.gate});
     }
 
     // A warp's part of a sum in memory: [2 * block + slot][warp][vector][lane] of 16 bytes. A block's part of the output where
     // its own work begins is in slot 0, any other in slot 1.
     INLINE float4* part_of(uint32_t block, uint32_t first_unit, int warp) const {
-        const uint32_t slot = cut.begin(block) < first_unit ? 1 : 0;
-        return reinterpret_cast<float4*>(a.partial) + ((2 * block + slot) * WARPS + warp) * (MT * NT * 32) + threadIdx.x % 32;
+        const uint32_t slot = cut.begin(block) < first_unit ? 1 : 0, part = 2 * block + slot;
+        return reinterpret_cast<float4*>(a.partial) + (part * WARPS + warp) * (MT * NT * 32) + threadIdx.x % 32;
     }
     // The end of an output block in this block's work. Alone, it writes the sums. Else they go to memory, and the warp that
     // comes last of all blocks' adds up all parts in order: out of memory, so that registers are free to load ahead.
     INLINE void finish(uint32_t unit, int warp, float (&sum)[MT][NT][4]) const {
         const uint32_t block = unit / a.k_tiles, first = block * a.k_tiles, tokens = block % token_blocks;
         const uint32_t from = cut.owner(first), to = cut.owner(first + a.k_tiles - 1);
-        const RowBlock at = find_row_block(a, block / token_blocks, ROW_TILES);
+        const RowBlock at = rows_of(block);
         if (from == to) {
             float factors[FACTORS];
             load_factors(tokens, factors);
+            const Output o = output(at, tokens, warp);
+            with_activation([&](auto activation) {
 #pragma unroll
-            for (int n = 0; n < NT; n++) write(at, tokens, warp, n, factors[n / 4], sum[0][n], sum[1][n]);
+                for (int n = 0; n < NT; n++) write(o, n, factors[n / 4], [&](int m) { return sum[m][n]; }, activation);
+            });
         } else {
             float4* mine = part_of(blockIdx.x, first, warp);
 #pragma unroll
@@ -157,23 +178,22 @@ template <class T, int NT, bool GATED, int WARPS> struct Tiled {
     }
     // Whether this warp is the last of `n` to come; then it sees what the others wrote, and the counter is zero again.
     INLINE static bool comes_last(uint32_t* counter, uint32_t n) {
-        see_others();
         __syncwarp();
         uint32_t arrived = 0;
         if (threadIdx.x % 32 == 0) {
             arrived = arrive_at(counter);
             if (arrived == n) *counter = 0;
         }
-        see_others();
         return __shfl_sync(WARP, arrived, 0) == n;
     }
     INLINE void add_parts(const RowBlock& at, uint32_t tokens, uint32_t first, uint32_t from, uint32_t to, int warp) const {
-        constexpr int TOGETHER = NT < 4 ? NT : 4, V = MT * TOGETHER, AHEAD = 3;
+        constexpr int MOST = 8 / MT, TOGETHER = NT < MOST ? NT : MOST, V = MT * TOGETHER, AHEAD = V < 3 ? 8 : V < 8 ? 6 : 3;
         float factors[FACTORS];
         load_factors(tokens, factors);
+        const Output o = output(at, tokens, warp);
 #pragma unroll 1
         for (int n = 0; n < NT; n += TOGETHER) {
-            float s[V][4] = {};
+            float s[TOGETHER][MT][4] = {};
 #pragma unroll 1
             for (uint32_t block = from; block <= to; block += AHEAD) {
                 float4 v[AHEAD][V] = {};
@@ -188,15 +208,20 @@ template <class T, int NT, bool GATED, int WARPS> struct Tiled {
                 for (int b = 0; b < AHEAD; b++) {
 #pragma unroll
                     for (int i = 0; i < V; i++) {
-                        s[i][0] += v[b][i].x, s[i][1] += v[b][i].y, s[i][2] += v[b][i].z, s[i][3] += v[b][i].w;
+                        float(&t)[4] = s[i / MT][i % MT];
+                        t[0] += v[b][i].x, t[1] += v[b][i].y, t[2] += v[b][i].z, t[3] += v[b][i].w;
                     }
                 }
             }
-            float mine = factors[0];
+            with_activation([&](auto activation) {
 #pragma unroll
-            for (int i = 1; i < FACTORS; i++) mine = n / 4 == i ? factors[i] : mine;
+                for (int i = 0; i < TOGETHER; i++) {
+                    float mine = factors[0];
 #pragma unroll
-            for (int i = 0; i < TOGETHER; i++) write(at, tokens, warp, n + i, mine, s[MT * i], s[MT * i + 1]);
+                    for (int f = 1; f < FACTORS; f++) mine = (n + i) / 4 == f ? factors[f] : mine;
+                    write(o, n + i, mine, [&](int m) { return s[i][m]; }, activation);
+                }
+            });
         }
     }
 };

@@ -96,13 +96,13 @@ INLINE void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a
     }
 }
 
-// Counts this arrival; what the thread (and, after a barrier, its block) wrote before is seen by who arrives later.
+// Counts this arrival; what the thread, and those that met it at a barrier before, wrote is seen by who arrives later, and
+// by those that meet that one at a barrier after.
 INLINE uint32_t arrive_at(uint32_t* counter) {
     uint32_t before;
-    asm volatile("fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
     return before + 1;
 }
-INLINE void see_others() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // ---- pairs of 16-bit numbers in a word
 

@@ -101,7 +101,8 @@ INLINE uint4 fp4_bytes16(uint32_t w0, uint32_t w1) {
 // to the partial sums of rows g and g + 8.
 //   FLOATS  activations are f32, else int8
 //   BF16    the tensor product is in bf16, else f16
-//   SCALE   what the tensor product's weights are multiplied by, to keep small ones out of f16's denormals
+//   SCALE   what the tensor product's weights are multiplied by, to keep small ones out of f16's denormals; src/tiles.rs
+//           knows it too
 struct TileQ4_K {
     static constexpr int STEPS = 1, STEP_BYTES = 2304;
     static constexpr bool FLOATS = false, BF16 = false;

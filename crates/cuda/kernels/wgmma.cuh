@@ -1,4 +1,4 @@
-// Hopper's tensor products: a warpgroup (4 warps) multiplies 64 rows in registers with 128 tokens in shared memory.
+// Hopper's tensor products: a warpgroup (4 warps) multiplies 64 rows in registers with tokens in shared memory.
 #pragma once
 #include "ptx.cuh"
 

@@ -88,6 +88,11 @@ pub(crate) fn is_float(ty: WeightType) -> bool {
     matches!(ty, WeightType::F16 | WeightType::BF16)
 }
 
+/// What undoes the factor that keeps small weights of a type out of the denormals of f16 in products of many rows.
+pub(crate) fn factor(ty: WeightType) -> f32 {
+    if is_float(ty) { 1.0 } else { 1.0 / 64.0 }
+}
+
 /// Bytes of a tile of a type; 0 for types without tiles.
 pub(crate) fn bytes(ty: WeightType) -> usize {
     TYPES.iter().find(|(t, ..)| *t == ty).map_or(0, |(_, bytes, _)| *bytes)
@@ -98,23 +103,26 @@ pub(crate) fn acts_bytes(cols: u32) -> usize {
     cols.div_ceil(COLS) as usize * 384
 }
 
-/// The kernel for a type with tiles, whose name stands between two parts of the kernel's. All types have `one` file, or
+/// The kernel for a type with tiles, whose name stands between parts of the kernel's. All types have `one` file, or
 /// `each` its own, which ends in the type's name too.
 macro_rules! typed {
-    ($files:ident $file:literal, $before:literal, $ty:expr, $after:literal) => {
-        $crate::tiles::typed!(@types $files $file, $before, $ty, $after,
+    ($files:ident $file:literal, $($before:literal,)+ $ty:ident, $($after:literal),+) => {
+        $crate::tiles::typed!(@types $files $file, ($($before),+), $ty, ($($after),+),
             Q4_K "q4_k", Q5_K "q5_k", Q6_K "q6_k", Q8_0 "q8_0", Q4_0 "q4_0", Q4_1 "q4_1", MXFP4 "mxfp4",
             F16 "f16", BF16 "bf16")
     };
-    (@types $files:ident $file:literal, $before:literal, $ty:expr, $after:literal,
+    (@types $files:ident $file:literal, $before:tt, $ty:expr, $after:tt,
         $($variant:ident $name:literal),*) => {
         match $ty {
             $(wootz_quant::WeightType::$variant => Ok($crate::machine::Kernel::new(
                 $crate::tiles::typed!(@file $files $file $name),
-                concat!($before, $name, $after),
+                $crate::tiles::typed!(@name $before $name $after),
             )),)*
             ty => Err(wootz_graph::RunError::Plan(format!("no fast products of {ty}"))),
         }
+    };
+    (@name ($($before:literal),+) $name:literal ($($after:literal),+)) => {
+        concat!($($before,)+ $name, $($after),+)
     };
     (@file one $file:literal $name:literal) => {
         $file

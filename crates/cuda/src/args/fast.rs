@@ -86,7 +86,7 @@ args! {
         groups: u32,
     }
 
-    /// Products of many rows with up to three matrices of one type.
+    /// Products of many rows with up to three matrices of one type, or the last of another.
     ProductArgs {
         seg: [Segment; 3],
         /// Count of rows.
@@ -95,8 +95,6 @@ args! {
         acts: Ptr<u8>,
         /// `[tokens]`; null for bf16.
         scale: Ptr<f32>,
-        /// `[tokens, rows of segment 0]`, added to its result; or null.
-        residual: Ptr<f32>,
         /// Parts of sums.
         partial: Mut<f32>,
         /// Zero before and after.
@@ -109,7 +107,8 @@ args! {
         gate: u32,
         /// Pieces of shared memory in flight.
         stages: u32,
-        unused: u32,
+        /// What sums are multiplied by, besides the scales of rows: undoes what keeps small weights out of f16's denormals.
+        factor: f32,
     }
 
     /// Attention of rows, each at its own position of its own sequence.

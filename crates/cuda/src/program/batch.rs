@@ -4,16 +4,20 @@ use wootz_graph::op::Op;
 use wootz_graph::{Graph, RunError, Step};
 use wootz_quant::WeightType;
 
-use super::matvec::{Matrix, SEGMENTS};
+use super::matvec::{Matrix, SEGMENTS, groups, types};
 use super::{Resolver, Value};
 use crate::args::{ActsArgs, Mut, ProductArgs, Ptr, Segment};
 use crate::fuse::Products;
 use crate::machine::{Kernel, Launch};
 use crate::tiles::{self, typed};
 
-/// Threads of a block that makes a row of the image: many where few rows must fill the device.
-const PACK_THREADS: u32 = 256;
+/// Threads of a block that makes a row of the image. With few rows many share one, since all is latency; with many rows
+/// as many as keep the row, so that several blocks share a multiprocessor.
 const PACK_THREADS_OF_FEW: u32 = 1024;
+const LEAST_PACK_THREADS: u32 = 256;
+const MOST_PACK_THREADS: u32 = 448;
+/// Tiles of columns that a warp keeps then.
+const PACK_KEPT: u32 = 6;
 /// Rows of a group of the image.
 const GROUP: u32 = 8;
 /// Bytes of 64 columns of a group.
@@ -22,11 +26,18 @@ const GROUP_BYTES: usize = 1024;
 const SMALL: u32 = 64;
 /// Tokens of the largest block.
 const MOST_TOKENS: u32 = 128;
-/// Shared memory that Hopper's kernels fill with pieces, and pieces of weights at most.
+/// Rows up to which two blocks share a multiprocessor, of Hopper's kernels and of the others.
+const HOPPER_PAIRED: u32 = 32;
+const PAIRED: u32 = 8;
+/// Shared memory that Hopper's kernels fill with pieces, for one and for two blocks on a multiprocessor, and pieces of
+/// weights at most.
 const HOPPER_SHARED: usize = 225 << 10;
-const HOPPER_PIECES: usize = 4;
+const HOPPER_SHARED_OF_TWO: usize = 110 << 10;
+const HOPPER_PIECES: usize = 6;
 /// Warps that multiply.
 const WARPS: u32 = 8;
+/// Bytes of shared memory that a device keeps for each block.
+const RESERVED_SHARED: usize = 1024;
 /// Pieces of shared memory in flight at most.
 const MOST_STAGES: usize = 6;
 
@@ -52,6 +63,8 @@ struct Shape {
     threads: u32,
     shared: usize,
     stages: u32,
+    /// Blocks that share a multiprocessor.
+    paired: u32,
     /// Row tiles of a block.
     row_tiles: u32,
     /// Warps that multiply.
@@ -70,8 +83,7 @@ impl Shape {
 
     /// Bytes of the parts of sums: two of each block.
     fn partial_bytes(&self, grid: u32) -> usize {
-        let vectors = 2 * self.tokens / GROUP;
-        2 * (grid * self.warps * vectors) as usize * 32 * 16
+        2 * 4 * (grid * self.row_tiles * tiles::ROWS * self.tokens) as usize
     }
 }
 
@@ -105,22 +117,21 @@ impl Resolver<'_> {
         let mut launches = Vec::new();
         let mut rest = self.matrices(&products)?;
         // Those that read one kind of image come together.
-        rest.sort_by_key(|m| (m.ty == WeightType::BF16, m.ty));
+        rest.sort_by_key(|m| m.ty == WeightType::BF16);
         let mut packed = None;
-        for own in rest.chunk_by(|a, b| a.ty == b.ty).flat_map(|same| same.chunks(SEGMENTS)) {
+        let mixes = value.most <= PAIRED || self.is_hopper();
+        for own in groups(rest, mixes) {
             let bf16 = own[0].ty == WeightType::BF16;
             if packed.replace(bf16) != Some(bf16) {
-                let kernel = Kernel::new("acts", if bf16 { "pack_rows_bf16" } else { "pack_rows_f16" });
-                let threads = if value.most > SMALL { PACK_THREADS } else { PACK_THREADS_OF_FEW };
-                launches.push(Launch::new(kernel, [value.most, 1, 1], threads, &acts));
+                launches.push(pack(bf16, value.most, &acts));
                 acts.x_out = Mut::NULL;
             }
-            launches.push(self.product(&products, own, value, &acts)?);
+            launches.push(self.product(&products, &own, value, &acts)?);
         }
         Ok(launches)
     }
 
-    /// Products with up to three matrices of one type.
+    /// Products with up to three matrices of one type, or the last of another.
     fn product(
         &self,
         products: &Products,
@@ -139,13 +150,12 @@ impl Resolver<'_> {
             let maker = products.glu.unwrap_or(matrix.node);
             *segment = self.segment(matrix, self.value(graph.node(maker).outs[0])?.out(), None)?;
         }
-        let shape = self.product_shape(ty, x.most, gated)?;
+        let shape = self.product_shape(matrices, x.most, gated)?;
         let args = ProductArgs {
             seg,
             tokens: acts.rows,
             acts: Ptr::new(acts.out.address()),
             scale: if ty == WeightType::BF16 { Ptr::NULL } else { Ptr::new(acts.scale.address()) },
-            residual: Ptr::NULL,
             partial: Mut::new(self.workspace.partial),
             counters: Mut::new(self.workspace.counters),
             segs: matrices.len() as u32,
@@ -153,67 +163,110 @@ impl Resolver<'_> {
             groups: acts.groups,
             gate,
             stages: shape.stages,
-            unused: 0,
+            factor: tiles::factor(ty),
         };
-        let grid = self.properties.multiprocessors;
+        let grid = self.properties.multiprocessors * shape.paired;
         let blocks = shape.blocks(&seg[..matrices.len()], x.most, gated);
         self.workspace.need(shape.partial_bytes(grid), (blocks * shape.warps) as usize);
         Ok(Launch::new(shape.kernel, [grid, 1, 1], shape.threads, &args).shared(shape.shared))
     }
 
-    /// The kernel for a type and a number of rows.
-    fn product_shape(&self, ty: WeightType, rows: u32, gated: bool) -> Result<Shape, RunError> {
-        if self.properties.capability == 90 {
-            hopper(ty, rows, gated)
+    fn is_hopper(&self) -> bool {
+        self.properties.capability == 90
+    }
+
+    /// The kernel for some matrices and a number of rows.
+    fn product_shape(&self, matrices: &[Matrix], rows: u32, gated: bool) -> Result<Shape, RunError> {
+        // With few rows tensor cores do so little that warps had better not wait for each other.
+        if self.is_hopper() && rows > PAIRED {
+            hopper(matrices, rows, gated)
         } else {
-            ordinary(ty, rows, gated, self.properties.shared_per_block as usize)
+            ordinary(matrices, rows, gated, self.properties.shared_per_block as usize)
         }
     }
 }
 
-/// On Hopper: rings of activations and of weights, and products of four warps at once.
-fn hopper(ty: WeightType, rows: u32, gated: bool) -> Result<Shape, RunError> {
-    let (tokens, kernel) = match (rows, gated) {
-        (..=16, false) => (16, typed!(each "hopper_", "hopper_", ty, "_16")),
-        (..=32, false) => (32, typed!(each "hopper_", "hopper_", ty, "_32")),
-        (..=64, false) => (64, typed!(each "hopper_", "hopper_", ty, "_64")),
-        (_, false) => (128, typed!(each "hopper_", "hopper_", ty, "_128")),
-        (..=16, true) => (16, typed!(each "hopper_", "hopper_glu_", ty, "_16")),
-        (..=32, true) => (32, typed!(each "hopper_", "hopper_glu_", ty, "_32")),
-        (..=64, true) => (64, typed!(each "hopper_", "hopper_glu_", ty, "_64")),
-        (_, true) => (128, typed!(each "hopper_", "hopper_glu_", ty, "_128")),
+/// The launch that makes the image.
+fn pack(bf16: bool, rows: u32, acts: &ActsArgs) -> Launch {
+    let (name, threads) = if rows > SMALL {
+        let threads = (32 * acts.k_tiles.div_ceil(PACK_KEPT)).clamp(LEAST_PACK_THREADS, MOST_PACK_THREADS);
+        (if bf16 { "pack_many_rows_bf16" } else { "pack_many_rows_f16" }, threads)
+    } else {
+        (if bf16 { "pack_rows_bf16" } else { "pack_rows_f16" }, PACK_THREADS_OF_FEW)
     };
+    Launch::new(Kernel::new("acts", name), [rows, 1, 1], threads, acts)
+}
+
+/// The kernel for some matrices, whose file's name ends in the type; what stands before and after the types in its name.
+macro_rules! product_kernel {
+    ($file:literal, $gated:expr, $types:expr, $tokens:literal) => {{
+        let kernel = match $types {
+            (WeightType::Q4_K, Some(WeightType::Q6_K)) => {
+                Ok(Kernel::new(concat!($file, "q4_k"), concat!($file, "q4_k_q6_k_", $tokens)))
+            }
+            (WeightType::Q5_K, Some(WeightType::Q6_K)) => {
+                Ok(Kernel::new(concat!($file, "q5_k"), concat!($file, "q5_k_q6_k_", $tokens)))
+            }
+            (ty, _) if $gated => typed!(each $file, $file, "glu_", ty, "_", $tokens),
+            (ty, _) => typed!(each $file, $file, "", ty, "_", $tokens),
+        };
+        ($tokens, kernel?)
+    }};
+}
+
+/// Bytes of the largest tile of some matrices.
+fn tile_bytes(matrices: &[Matrix]) -> usize {
+    matrices.iter().map(|m| tiles::bytes(m.ty)).max().unwrap_or(0)
+}
+
+/// On Hopper: rings of activations and of weights, and products of four warps at once.
+fn hopper(matrices: &[Matrix], rows: u32, gated: bool) -> Result<Shape, RunError> {
+    let types = types(matrices);
+    let (tokens, kernel) = match rows {
+        0..=16 => product_kernel!("hopper_", gated, types, 16),
+        17..=32 => product_kernel!("hopper_", gated, types, 32),
+        33..=64 => product_kernel!("hopper_", gated, types, 64),
+        _ => product_kernel!("hopper_", gated, types, 128),
+    };
+    // Warps that multiply, and row tiles of a block.
+    let (warps, row_tiles) = match tokens {
+        128 => (WARPS, 2 * WARPS),
+        64 => (2 * WARPS, 2 * WARPS),
+        _ => (WARPS, WARPS),
+    };
+    let (paired, room) = if tokens <= HOPPER_PAIRED { (2, HOPPER_SHARED_OF_TWO) } else { (1, HOPPER_SHARED) };
     // 64 columns of activations, and a tile of each row tile, or a quarter of one.
-    let (acts, acts_pieces) = (tokens as usize * 128, if tokens > 64 { 5 } else { 6 });
-    let weights = 2 * WARPS as usize * tiles::bytes(ty) / if tiles::is_float(ty) { 4 } else { 1 };
-    let pieces = ((HOPPER_SHARED - acts_pieces * acts) / weights).min(HOPPER_PIECES);
+    let (acts, acts_pieces) = (tokens as usize * 128, if tokens > SMALL { 5 } else { 6 });
+    let weights = row_tiles as usize * tile_bytes(matrices) / if tiles::is_float(types.0) { 4 } else { 1 };
+    let pieces = ((room - acts_pieces * acts) / weights).min(HOPPER_PIECES);
     // Each piece has two barriers of 8 bytes; the first begins on 1024 bytes.
     let shared = acts_pieces * acts + pieces * weights + 16 * (acts_pieces + pieces) + 1024;
-    Ok(Shape { kernel: kernel?, threads: 384, shared, stages: 0, row_tiles: 2 * WARPS, warps: WARPS, tokens })
+    Ok(Shape { kernel, threads: 32 * warps + 128, shared, stages: 0, paired, row_tiles, warps, tokens })
 }
 
 /// On other devices: pieces of both in one ring.
-fn ordinary(ty: WeightType, rows: u32, gated: bool, most_shared: usize) -> Result<Shape, RunError> {
-    let (tokens, kernel) = match (rows, gated) {
-        (..=8, false) => (8, typed!(each "batch_", "batch_", ty, "_8")),
-        (..=16, false) => (16, typed!(each "batch_", "batch_", ty, "_16")),
-        (..=32, false) => (32, typed!(each "batch_", "batch_", ty, "_32")),
-        (_, false) => (64, typed!(each "batch_", "batch_", ty, "_64")),
-        (..=8, true) => (8, typed!(each "batch_", "batch_glu_", ty, "_8")),
-        (..=16, true) => (16, typed!(each "batch_", "batch_glu_", ty, "_16")),
-        (..=32, true) => (32, typed!(each "batch_", "batch_glu_", ty, "_32")),
-        (_, true) => (64, typed!(each "batch_", "batch_glu_", ty, "_64")),
+fn ordinary(matrices: &[Matrix], rows: u32, gated: bool, most_shared: usize) -> Result<Shape, RunError> {
+    let types = types(matrices);
+    let (tokens, kernel) = match rows {
+        0..=8 => product_kernel!("batch_", gated, types, 8),
+        9..=16 => product_kernel!("batch_", gated, types, 16),
+        17..=32 => product_kernel!("batch_", gated, types, 32),
+        _ => product_kernel!("batch_", gated, types, 64),
     };
-    let warps = if tiles::is_float(ty) { WARPS / 2 } else { WARPS };
-    let row_tiles = 2 * warps;
-    let piece = row_tiles as usize * tiles::bytes(ty) + tokens as usize / 8 * 4 * GROUP_BYTES;
+    let warps = if tiles::is_float(types.0) { WARPS / 2 } else { WARPS };
+    let paired = if tokens <= PAIRED { 2 } else { 1 };
+    // Of two blocks each has half, less what the device keeps for itself.
+    let most_shared = if paired == 2 { most_shared / 2 - RESERVED_SHARED } else { most_shared };
+    let row_tiles = warps * if paired == 2 { 1 } else { 2 };
+    let piece = row_tiles as usize * tile_bytes(matrices) + tokens as usize / 8 * 4 * GROUP_BYTES;
     // Each piece has two barriers of 8 bytes.
     let stages = (most_shared / (piece + 16)).clamp(1, MOST_STAGES);
     Ok(Shape {
-        kernel: kernel?,
+        kernel,
         threads: 32 * (warps + 1),
         shared: stages * (piece + 16),
         stages: stages as u32,
+        paired,
         row_tiles,
         warps,
         tokens,

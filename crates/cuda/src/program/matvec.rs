@@ -119,7 +119,12 @@ impl Resolver<'_> {
             return Ok(vec![self.matvec_launch(kernel, ty, args.seg[0].row_tiles, &args)]);
         }
         let mut launches = Vec::new();
-        for (kernel, group) in matvec_groups(matrices)? {
+        for group in groups(matrices, true) {
+            let kernel = match types(&group) {
+                (WeightType::Q4_K, Some(WeightType::Q6_K)) => Kernel::new("matvec", "matvec_q4_k_q6_k"),
+                (WeightType::Q5_K, Some(WeightType::Q6_K)) => Kernel::new("matvec", "matvec_q5_k_q6_k"),
+                (ty, _) => typed!(one "matvec", "matvec_", ty, "")?,
+            };
             let mut row_tiles = 0;
             args.split = 1;
             args.seg = [Segment::EMPTY; SEGMENTS];
@@ -160,26 +165,30 @@ impl Segment {
         Segment { tiles: Ptr::NULL, bias: Ptr::NULL, out: Mut::NULL, tail: Mut::NULL, rows: 0, row_tiles: 0 };
 }
 
-/// The matrices of each launch: some of one type, or one of a second type at the end where a kernel has both.
-fn matvec_groups(matrices: Vec<Matrix>) -> Result<Vec<(Kernel, Vec<Matrix>)>, RunError> {
+/// The matrices of each launch: some of one type, or one of a second type at the end where kernels have both.
+pub(super) fn groups(matrices: Vec<Matrix>, mixes: bool) -> Vec<Vec<Matrix>> {
     let mut rest = matrices;
     let mut groups = Vec::new();
     while let Some(first) = rest.first() {
         let ty = first.ty;
         let (mut own, others): (Vec<Matrix>, Vec<Matrix>) = rest.into_iter().partition(|m| m.ty == ty);
         rest = others;
-        let mixed = match (ty, rest.as_slice()) {
-            (WeightType::Q4_K, [other]) if other.ty == WeightType::Q6_K => Some("matvec_q4_k_q6_k"),
-            (WeightType::Q5_K, [other]) if other.ty == WeightType::Q6_K => Some("matvec_q5_k_q6_k"),
-            _ => None,
-        };
-        if let Some(name) = mixed.filter(|_| own.len() < SEGMENTS) {
+        let both = mixes && own.len() < SEGMENTS && rest.len() == 1 && have_both(ty, rest[0].ty);
+        if both {
             own.append(&mut rest);
-            groups.push((Kernel::new("matvec", name), own));
-            continue;
         }
-        let kernel = typed!(one "matvec", "matvec_", ty, "")?;
-        groups.extend(own.chunks(SEGMENTS).map(|chunk| (kernel, chunk.to_vec())));
+        groups.extend(own.chunks(SEGMENTS).map(<[Matrix]>::to_vec));
     }
-    Ok(groups)
+    groups
+}
+
+/// Whether kernels multiply matrices of one type and a last one of another.
+fn have_both(ty: WeightType, last: WeightType) -> bool {
+    matches!(ty, WeightType::Q4_K | WeightType::Q5_K) && last == WeightType::Q6_K
+}
+
+/// The types of a group: of the first matrices and, if it is another, of the last.
+pub(super) fn types(group: &[Matrix]) -> (WeightType, Option<WeightType>) {
+    let first = group[0].ty;
+    (first, group.last().map(|m| m.ty).filter(|ty| *ty != first))
 }
