@@ -202,6 +202,7 @@ template <class T> T __shfl_sync(uint32_t, T value, int lane) { return emulator:
 
 inline float __fmul_rn(float x, float y) { return x * y; }
 inline float __fadd_rn(float x, float y) { return x + y; }
+inline double __dmul_rn(double x, double y) { return x * y; }
 inline void sincospif(float x, float* sine, float* cosine) {
     *sine = float(sin(M_PI * double(x)));
     *cosine = float(cos(M_PI * double(x)));

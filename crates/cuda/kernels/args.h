@@ -33,12 +33,65 @@ static_assert(sizeof(RawMatrix) == 32, "RawMatrix");
 struct EmbedArgs {
     RawMatrix table;
     const uint32_t* rows;
+    // `-1 - r` stands for token `r` of `picked`.
     const int32_t* ids;
+    const int32_t* picked;
     float* out;
     float scale;
     uint32_t unused;
 };
-static_assert(sizeof(EmbedArgs) == 64, "EmbedArgs");
+static_assert(sizeof(EmbedArgs) == 72, "EmbedArgs");
+
+// How the token of a row is picked; see graph::Sampling.
+struct PickRow {
+    double uniform;
+    float repeat;
+    float frequency;
+    float presence;
+    uint32_t top_k;
+    float top_p;
+    float min_p_below;
+    float temperature;
+    // Of the row among all edits.
+    uint32_t first_edit;
+    uint32_t edits;
+    uint32_t unused;
+};
+static_assert(sizeof(PickRow) == 48, "PickRow");
+
+// A change of a logit.
+struct PickEdit {
+    uint32_t token;
+    float bias;
+    uint32_t seen;
+};
+static_assert(sizeof(PickEdit) == 12, "PickEdit");
+
+// Tokens of rows of logits.
+struct PickArgs {
+    // `[rows, cols]`
+    float* logits;
+    const PickRow* rows;
+    const PickEdit* edits;
+    // Best candidates of each slice of the tokens, `[rows, slices, kept]`.
+    uint64_t* parts;
+    // The first logit of each slice that is not a number or infinite, `[rows, slices]`; 0 for none.
+    uint64_t* bad;
+    // What became of a row, its token, its bad logit: `[rows, 3]`.
+    uint32_t* picked;
+    // `[rows]`
+    int32_t* tokens;
+    uint32_t cols;
+    // Tokens of a slice, a power of two.
+    uint32_t slice;
+    uint32_t slices;
+    // Candidates of the row that keeps most.
+    uint32_t kept;
+    // A power of two that is at least `slices * kept`.
+    uint32_t merged;
+    uint32_t unused;
+};
+static_assert(sizeof(PickArgs) == 80, "PickArgs");
 
 // `out = norm(x + other)`, and `sum = x + other` where there is another value.
 struct NormArgs {

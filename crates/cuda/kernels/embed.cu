@@ -6,7 +6,9 @@ KERNEL(64, embed, EmbedArgs) {
     let_next_start();
     const uint32_t row = blockIdx.x;
     if (row >= *a.rows) return;
-    const uint64_t id = a.ids[row];
+    // Negative ones stand for tokens that the step before has picked.
+    const int32_t given = a.ids[row];
+    const uint64_t id = given < 0 ? a.picked[-1 - given] : given;
     float* out = a.out + uint64_t(row) * a.table.cols;
     const uint32_t piece = blockIdx.y * blockDim.x + threadIdx.x;
     if (8 * piece >= a.table.cols) return;

@@ -39,6 +39,7 @@ files! {
     "linear_any",
     "matvec",
     "norm",
+    "pick",
     "repack",
     "rope",
     "route",

@@ -241,6 +241,15 @@ mod tests {
     }
 
     #[test]
+    fn picked_tokens_are_those_of_the_definition() {
+        if device().is_none() {
+            return;
+        }
+        let machine: Arc<dyn Machine> = Arc::new(Emulated::default());
+        crate::pick::tests::picks_agree(&machine);
+    }
+
+    #[test]
     fn operations_of_encoders_are_refused() {
         for backend in [backend(), CudaBackend::default()] {
             let failures: Vec<String> = wootz_testkit::cases::encoders()

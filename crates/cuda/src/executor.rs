@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use wootz_graph::op::Op;
 use wootz_graph::{
-    CacheLayout, Executor, LoadRequest, MemoryUse, Plan, ProgramId, Rows, RunError, StepInputs, StepOutput,
-    StepTime, Ticket,
+    CacheLayout, Executor, LoadRequest, MemoryUse, Picked, Plan, ProgramId, Rows, RunError, Sampling,
+    StepInputs, StepOutput, StepTime, Ticket,
 };
 
 use crate::machine::{DeviceBuffer, HostBuffer, Launch, Machine, OwnedMark, Recorded};
+use crate::pick::Picker;
 use crate::program::{self, Forms, Resolver, RopeSlot, TAIL_BUFFERS, Value, Workspace};
 use crate::rope;
 use crate::select::Kernels;
@@ -44,9 +45,13 @@ struct Variant {
 /// A step under way, or the room for one.
 struct Slot {
     inputs: HostBuffer,
+    /// Parameters of picking.
+    sampling: HostBuffer,
+    /// Rows, or what was picked from them.
     output: HostBuffer,
     done: OwnedMark,
     ticket: Option<Ticket>,
+    picks: bool,
     rows: usize,
     cols: usize,
 }
@@ -78,6 +83,7 @@ pub(crate) struct CudaExecutor {
     partial: DeviceBuffer,
     counters: DeviceBuffer,
     programs: Vec<Program>,
+    picker: Picker,
     slots: Vec<Slot>,
     submitted: u64,
     trace: Option<Trace>,
@@ -106,9 +112,11 @@ impl CudaExecutor {
         let slot = || -> Result<Slot, RunError> {
             Ok(Slot {
                 inputs: HostBuffer::new(&machine, 0)?,
+                sampling: HostBuffer::new(&machine, 0)?,
                 output: HostBuffer::new(&machine, 0)?,
                 done: OwnedMark::here(&machine)?,
                 ticket: None,
+                picks: false,
                 rows: 0,
                 cols: 0,
             })
@@ -123,6 +131,7 @@ impl CudaExecutor {
             partial: DeviceBuffer::new(&machine, 0, "parts of sums")?,
             counters: DeviceBuffer::new(&machine, 0, "counters")?,
             programs: Vec::new(),
+            picker: Picker::new(&machine)?,
             slots,
             submitted: 0,
             trace: None,
@@ -181,6 +190,7 @@ impl CudaExecutor {
                 layout: &self.layout,
                 caches: &self.caches,
                 ropes: &program.ropes,
+                picked: self.picker.tokens(),
             };
             // Most plans do the same for both.
             if apart && !resolver.depends_on_sequences() {
@@ -233,6 +243,81 @@ impl CudaExecutor {
         let moved = programs.iter_mut().chain([program]).try_for_each(|p| self.resolve(p).map(drop));
         self.programs = programs;
         moved.and(refused.map_or(Ok(()), Err))
+    }
+
+    /// Queues a step that returns rows or, with `sampling`, tokens picked from them.
+    fn start(
+        &mut self,
+        id: ProgramId,
+        inputs: &StepInputs<'_>,
+        sampling: Option<&[Sampling<'_>]>,
+    ) -> Result<Ticket, RunError> {
+        let program = self.programs.get(id.0 as usize);
+        let program = program.ok_or_else(|| RunError::Plan(format!("there is no program {}", id.0)))?;
+        let picked = self.picker.rows() as i64;
+        let known = |token: i32| {
+            if token < 0 { -1 - i64::from(token) < picked } else { (token as u64) < program.vocabulary }
+        };
+        if let Some(token) = inputs.tokens.iter().find(|t| !known(**t)) {
+            return Err(RunError::Input(format!(
+                "token {token} is not in the vocabulary, and was not picked"
+            )));
+        }
+        let outputs = inputs.output_rows(&program.plan.graph.key);
+        let slot = &mut self.slots[self.submitted as usize % SLOTS];
+        slot.done.wait()?;
+        slot.ticket = None;
+        let (rows, cols) = match program.output {
+            Some(Value { rows: Rows::Tokens, cols, .. }) => (inputs.tokens.len(), cols as usize),
+            Some(Value { rows: Rows::Outputs, cols, .. }) => (outputs, cols as usize),
+            None => (0, 0),
+        };
+        if let Some(sampling) = sampling.filter(|s| s.len() != rows) {
+            return Err(RunError::Input(format!("{} tokens to be picked from {rows} rows", sampling.len())));
+        }
+        let in_bytes = program.places.bytes();
+        let out_bytes = if sampling.is_some() { Picker::result_bytes(rows) } else { 4 * rows * cols };
+        for (buffer, bytes) in [(&mut slot.inputs, in_bytes), (&mut slot.output, out_bytes)] {
+            if buffer.len() < bytes {
+                *buffer = HostBuffer::new(&self.machine, bytes.next_power_of_two())?;
+            }
+        }
+        let blocks: Vec<u32> = self.layout.groups.iter().map(|g| g.blocks).collect();
+        program.places.fill(inputs, outputs, &blocks, &mut slot.inputs)?;
+        // SAFETY: the buffer is written again only after the step's mark is reached.
+        unsafe { self.machine.copy_in(program.inputs.address(), &slot.inputs[..in_bytes])? };
+        let output = program.output;
+        // Tokens of one sequence stand together.
+        let apart = inputs.sequences.array_windows().all(|[a, b]| a != b);
+        self.run(id, apart)?;
+        let slot = &mut self.slots[self.submitted as usize % SLOTS];
+        self.picker.skip();
+        if let Some(value) = output.filter(|_| out_bytes > 0) {
+            let from = match sampling {
+                Some(sampling) => {
+                    self.picker.start(value.address, value.cols, sampling, &mut slot.sampling)?
+                }
+                None => value.address,
+            };
+            // SAFETY: the buffer has room, and is read or written only after the step's mark is reached.
+            unsafe { self.machine.copy_out(slot.output.pointer(), from, out_bytes)? };
+        }
+        slot.done.set()?;
+        self.submitted += 1;
+        let ticket = Ticket(self.submitted);
+        (slot.ticket, slot.picks, slot.rows, slot.cols) = (Some(ticket), sampling.is_some(), rows, cols);
+        Ok(ticket)
+    }
+
+    /// The slot of a step that is over, which returns rows or picks tokens.
+    fn finished(&self, ticket: Ticket, picks: bool) -> Result<&Slot, RunError> {
+        let slot = self.slots.iter().find(|slot| slot.ticket == Some(ticket) && slot.picks == picks);
+        let slot = slot.ok_or_else(|| {
+            let what = if picks { "of those that picked tokens" } else { "of those that return rows" };
+            RunError::Input(format!("step {} is not among the last {SLOTS} submitted, {what}", ticket.0))
+        })?;
+        slot.done.wait()?;
+        Ok(slot)
     }
 
     /// Queues the launches of a program; `apart` says that all tokens are of different sequences.
@@ -301,6 +386,7 @@ impl Executor for CudaExecutor {
             scratch: (self.arena.bytes()
                 + self.partial.bytes()
                 + self.counters.bytes()
+                + self.picker.bytes()
                 + programs.sum::<usize>()) as u64,
         }
     }
@@ -339,54 +425,31 @@ impl Executor for CudaExecutor {
     }
 
     fn submit(&mut self, id: ProgramId, inputs: &StepInputs<'_>) -> Result<Ticket, RunError> {
-        let program = self.programs.get(id.0 as usize);
-        let program = program.ok_or_else(|| RunError::Plan(format!("there is no program {}", id.0)))?;
-        if let Some(token) = inputs.tokens.iter().find(|t| **t < 0 || **t as u64 >= program.vocabulary) {
-            return Err(RunError::Input(format!("token {token} is not in the vocabulary")));
-        }
-        let outputs = inputs.output_rows(&program.plan.graph.key);
-        let slot = &mut self.slots[self.submitted as usize % SLOTS];
-        slot.done.wait()?;
-        slot.ticket = None;
-        let (rows, cols) = match program.output {
-            Some(Value { rows: Rows::Tokens, cols, .. }) => (inputs.tokens.len(), cols as usize),
-            Some(Value { rows: Rows::Outputs, cols, .. }) => (outputs, cols as usize),
-            None => (0, 0),
-        };
-        let (in_bytes, out_bytes) = (program.places.bytes(), 4 * rows * cols);
-        for (buffer, bytes) in [(&mut slot.inputs, in_bytes), (&mut slot.output, out_bytes)] {
-            if buffer.len() < bytes {
-                *buffer = HostBuffer::new(&self.machine, bytes.next_power_of_two())?;
-            }
-        }
-        let blocks: Vec<u32> = self.layout.groups.iter().map(|g| g.blocks).collect();
-        program.places.fill(inputs, outputs, &blocks, &mut slot.inputs)?;
-        // SAFETY: the buffer is written again only after the step's mark is reached.
-        unsafe { self.machine.copy_in(program.inputs.address(), &slot.inputs[..in_bytes])? };
-        let output = program.output;
-        // Tokens of one sequence stand together.
-        let apart = inputs.sequences.array_windows().all(|[a, b]| a != b);
-        self.run(id, apart)?;
-        let slot = &mut self.slots[self.submitted as usize % SLOTS];
-        if let Some(value) = output.filter(|_| out_bytes > 0) {
-            // SAFETY: the buffer has room, and is read or written only after the step's mark is reached.
-            unsafe { self.machine.copy_out(slot.output.pointer(), value.address, out_bytes)? };
-        }
-        slot.done.set()?;
-        self.submitted += 1;
-        let ticket = Ticket(self.submitted);
-        (slot.ticket, slot.rows, slot.cols) = (Some(ticket), rows, cols);
-        Ok(ticket)
+        self.start(id, inputs, None)
+    }
+
+    fn can_pick(&self, sampling: &Sampling<'_>) -> bool {
+        Picker::can_pick(sampling)
+    }
+
+    fn submit_picking(
+        &mut self,
+        id: ProgramId,
+        inputs: &StepInputs<'_>,
+        sampling: &[Sampling<'_>],
+    ) -> Result<Ticket, RunError> {
+        self.start(id, inputs, Some(sampling))
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, RunError> {
-        let slot = self.slots.iter().find(|slot| slot.ticket == Some(ticket));
-        let slot = slot.ok_or_else(|| {
-            RunError::Input(format!("step {} is not among the last {SLOTS} submitted", ticket.0))
-        })?;
-        slot.done.wait()?;
+        let slot = self.finished(ticket, false)?;
         let data = bytemuck::cast_slice(&slot.output[..4 * slot.rows * slot.cols]);
         Ok(StepOutput { rows: slot.rows, cols: slot.cols, data })
+    }
+
+    fn wait_picked(&mut self, ticket: Ticket) -> Result<Vec<Picked>, RunError> {
+        let slot = self.finished(ticket, true)?;
+        Ok(Picker::results(&slot.output[..Picker::result_bytes(slot.rows)]))
     }
 
     fn set_tracing(&mut self, on: bool) {

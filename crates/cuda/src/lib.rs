@@ -12,6 +12,7 @@ mod executor;
 mod fuse;
 mod limits;
 mod machine;
+mod pick;
 mod program;
 mod rope;
 mod select;

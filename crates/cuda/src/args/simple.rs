@@ -32,9 +32,59 @@ args! {
     EmbedArgs {
         table: RawMatrix,
         rows: Ptr<u32>,
+        /// `-1 - r` stands for token `r` of `picked`.
         ids: Ptr<i32>,
+        picked: Ptr<i32>,
         out: Mut<f32>,
         scale: f32,
+        unused: u32,
+    }
+
+    /// How the token of a row is picked; see graph::Sampling.
+    PickRow {
+        uniform: f64,
+        repeat: f32,
+        frequency: f32,
+        presence: f32,
+        top_k: u32,
+        top_p: f32,
+        min_p_below: f32,
+        temperature: f32,
+        /// Of the row among all edits.
+        first_edit: u32,
+        edits: u32,
+        unused: u32,
+    }
+
+    /// A change of a logit.
+    PickEdit {
+        token: u32,
+        bias: f32,
+        seen: u32,
+    }
+
+    /// Tokens of rows of logits.
+    PickArgs {
+        /// `[rows, cols]`
+        logits: Mut<f32>,
+        rows: Ptr<PickRow>,
+        edits: Ptr<PickEdit>,
+        /// Best candidates of each slice of the tokens, `[rows, slices, kept]`.
+        parts: Mut<u64>,
+        /// The first logit of each slice that is not a number or infinite, `[rows, slices]`; 0 for none.
+        bad: Mut<u64>,
+        /// What became of a row, its token, its bad logit: `[rows, 3]`.
+        picked: Mut<u32>,
+        /// `[rows]`
+        tokens: Mut<i32>,
+        cols: u32,
+        /// Tokens of a slice, a power of two.
+        slice: u32,
+        slices: u32,
+        /// Candidates of the row that keeps most.
+        kept: u32,
+        /// A power of two that is at least `slices * kept`.
+        merged: u32,
         unused: u32,
     }
 

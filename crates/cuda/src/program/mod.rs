@@ -108,6 +108,8 @@ pub(crate) struct Resolver<'a> {
     pub(crate) layout: &'a CacheLayout,
     pub(crate) caches: &'a [DeviceBuffer],
     pub(crate) ropes: &'a [RopeSlot],
+    /// Tokens that the step before picked.
+    pub(crate) picked: u64,
 }
 
 impl Resolver<'_> {

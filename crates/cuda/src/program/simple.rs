@@ -104,6 +104,7 @@ impl Resolver<'_> {
             table: self.weights.raw(table, 0)?,
             rows: self.rows(out.rows),
             ids: ids.ptr(),
+            picked: Ptr::new(self.picked),
             out: out.out(),
             scale,
             unused: 0,
