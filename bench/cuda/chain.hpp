@@ -132,7 +132,9 @@ struct Model {
     // One token by mat-vecs.
     void decode() {
         auto run = [&](const std::string& kernel, const Type& t, const MatvecArgs& a, uint32_t row_tiles) {
-            gpu.launch(gpu.kernel("matvec", kernel), std::min<uint32_t>(gpu.sms, row_tiles), 512, matvec_shared(t, a.k_tiles), a);
+            const uint32_t blocks = std::min<uint32_t>(gpu.sms, row_tiles), gated = kernel.find("_glu_") != std::string::npos;
+            const size_t shared = matvec_shared(t, a.k_tiles, (1 + gated) * up(row_tiles, blocks) + a.split);
+            gpu.launch(gpu.kernel("matvec", kernel), blocks, 512, shared, a);
         };
         int at = 0;
         MatvecArgs n{};  // with the sum and the norm first

@@ -68,8 +68,11 @@ inline Error compare(const std::vector<float>& got, const std::vector<double>& w
 }
 inline std::vector<double> doubles(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
-// Shared memory of a mat-vec: partial sums of 6 row tiles at once. More would fit, but then the L1 cache is smaller.
-inline size_t matvec_shared(const Type& t, uint32_t k_tiles) { return k_tiles * (t.floats ? 1024 : 384) + 640 + 6 * 4096; }
+// Shared memory of a mat-vec: partial sums of 6 row tiles at once, or of all that a block has, if they are few. More would
+// fit, but then the L1 cache is smaller.
+inline size_t matvec_shared(const Type& t, uint32_t k_tiles, uint32_t own = 6) {
+    return k_tiles * (t.floats ? 1024 : 384) + 640 + (own <= 12 ? up(own, 2) * 2 : 6) * 4096;
+}
 
 inline void check_matvec(Gpu& gpu, Report& report, const Type& t, uint32_t cols) {
     if (!built(gpu, report, "matvec", std::string("expert_matvec_glu_") + t.name)) return;
