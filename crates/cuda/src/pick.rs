@@ -205,7 +205,7 @@ pub(crate) mod tests {
                     let mut tokens: Vec<u32> = (0..case % 4 * 3).map(|_| next() % cols).collect();
                     tokens.sort();
                     tokens.dedup();
-                    let bias = |n: u32| if n % 3 == 0 { f32::NEG_INFINITY } else { n as f32 - 2.0 };
+                    let bias = |n: u32| if n.is_multiple_of(3) { f32::NEG_INFINITY } else { n as f32 - 2.0 };
                     let edits = tokens
                         .iter()
                         .map(|t| LogitEdit { token: *t, bias: bias(t % 5), seen: t % 3 })

@@ -193,10 +193,11 @@ fn smollm2_says_what_the_cpu_says() {
     let path = models::fetched("smollm2-135m-instruct-q4_1.gguf");
     let model = Arc::new(Model::open(path, &ModelOptions::default()).unwrap());
     let prompt = "The three most important inventions of the nineteenth century were";
-    // The CPU rounds activations to 8 bits, the GPU does so for single tokens alone.
+    // Both round activations to 8 bits, the GPU for single tokens alone and in other groups. Against exact products on the
+    // GPU (`WOOTZ_CUDA_KERNELS=simple`) the CPU's rounding shows as 60 of 64 and 1.4e-2; each side adds its own.
     let (same, error) = compare(&model, &gpu, prompt);
     println!("Q4_1: {same} of 64 tokens are those of the CPU, rows differ by {error:.1e} at most");
-    assert!(same >= 60 && error < 5e-2, "{same} of 64, {error:.1e}");
+    assert!(same >= 56 && error < 5e-2, "{same} of 64, {error:.1e}");
     // Without such rounding both sides say the same.
     let plain = models::requantised(model.file(), WeightType::F32);
     let model = Arc::new(Model::from_bytes(plain, &ModelOptions::default()).unwrap());
