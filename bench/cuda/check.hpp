@@ -71,7 +71,7 @@ inline std::vector<double> doubles(const std::vector<float>& v) { return {v.begi
 // Shared memory of a mat-vec: partial sums of 6 row tiles at once, or of all that a block has, if they are few. More would
 // fit, but then the L1 cache is smaller.
 inline size_t matvec_shared(const Type& t, uint32_t k_tiles, uint32_t own = 6) {
-    return k_tiles * (t.floats ? 1024 : 384) + 640 + (own <= 12 ? up(own, 2) * 2 : 6) * 4096;
+    return k_tiles * (t.floats ? 1024 : 384) + 640 + (own <= 12 ? std::max(6u, up(own, 2) * 2) : 6) * 4096;
 }
 
 inline void check_matvec(Gpu& gpu, Report& report, const Type& t, uint32_t cols) {

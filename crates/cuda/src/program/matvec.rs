@@ -166,7 +166,7 @@ impl Resolver<'_> {
         let blocks = self.properties.multiprocessors.min(row_tiles);
         // Cut evenly, a block may begin and end within a row tile.
         let own = (tiles_a_row * row_tiles.div_ceil(blocks) + args.split).next_multiple_of(2) as usize;
-        let sums = if own <= MOST_SUMS_AT_ONCE { own } else { MOST_SUMS };
+        let sums = if own <= MOST_SUMS_AT_ONCE { own.max(MOST_SUMS) } else { MOST_SUMS };
         let shared = others + SUM_BYTES * (room / SUM_BYTES / 2 * 2).min(sums).max(2);
         Launch::new(kernel, [blocks, 1, 1], THREADS, args).shared(shared)
     }
