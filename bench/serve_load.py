@@ -64,7 +64,7 @@ def measure(url, clients, args, shared=""):
 
     def client(number):
         for i in range(args.requests):
-            own = words(args.prompt, 1 + number * 1000 + i)
+            own = words(args.prompt, 1 + i + 1000 * (number + 1000 * clients))
             body = {
                 "prompt": f"{shared} {own}".strip(), "max_tokens": args.answer, "temperature": 0, "stream": True,
                 "ignore_eos": True, "stream_options": {"include_usage": True},
