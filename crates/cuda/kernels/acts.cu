@@ -3,8 +3,6 @@
 #include "acts.cuh"
 #include "matvec.cuh"
 
-namespace {
-
 // Threads of a block at most, and tiles of 256 columns that a warp keeps; more are read again. With few rows many warps
 // share one, since all is latency; with many rows several blocks share a multiprocessor.
 constexpr int FEW_THREADS = 1024, FEW_KEPT = 3;
@@ -111,8 +109,6 @@ template <bool BF16, int KEPT> INLINE void pack(const ActsArgs& a) {
     }
     for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) put(again(tile, false), tile);
 }
-
-}  // namespace
 
 KERNEL(FEW_THREADS, pack_rows_f16, ActsArgs) { pack<false, FEW_KEPT>(a); }
 KERNEL(FEW_THREADS, pack_rows_bf16, ActsArgs) { pack<true, FEW_KEPT>(a); }

@@ -2,8 +2,6 @@
 #ifndef WOOTZ_EMULATE
 #include "tiles.cuh"
 
-namespace {
-
 // Half-byte of column c0..c7 of a word, in the order of products and in MXFP4's.
 __constant__ const uint8_t NIBBLE[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 __constant__ const uint8_t NIBBLE_FP4[8] = {0, 2, 4, 6, 1, 3, 5, 7};
@@ -181,8 +179,6 @@ template <Source S, int ELEMENTS, int BYTES, int TILE> INLINE void repack(const 
     else if constexpr (S == SRC_Q8_0) repack_q8_0(row, tile, lane);
     else repack_16bit(row, tile, lane);
 }
-
-}  // namespace
 
 KERNEL(32, repack_q4_k, RepackArgs) { repack<SRC_Q4_K, 256, 144, 2304>(a); }
 KERNEL(32, repack_q5_k, RepackArgs) { repack<SRC_Q5_K, 256, 176, 2816>(a); }
