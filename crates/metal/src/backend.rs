@@ -9,7 +9,7 @@ use wootz_graph::{
 
 use crate::device::{Caps, MetalDevice};
 use crate::error::MetalError;
-use crate::exec::{ExecOptions, MetalExecutor};
+use crate::exec::{self, ExecOptions, MetalExecutor};
 use crate::select;
 
 /// Settings of the Metal backend.
@@ -135,14 +135,24 @@ struct OpenDevice {
     device: Arc<dyn MetalDevice>,
 }
 
+impl OpenDevice {
+    fn exec_options(&self) -> ExecOptions {
+        let caps = self.device.caps();
+        ExecOptions {
+            concurrent: self.options.concurrency && caps.concurrent,
+            command_buffers: self.options.command_buffers.unwrap_or(if caps.unified { 1 } else { 2 }),
+            private_weights: self.options.private_weights,
+        }
+    }
+}
+
 impl Device for OpenDevice {
     fn info(&self) -> DeviceInfo {
         info(self.id.clone(), self.device.caps(), self.device.allocated())
     }
 
     fn limits(&self) -> Result<DeviceLimits, RunError> {
-        // No share of a peak is claimed on a device whose peak has not been measured.
-        Ok(DeviceLimits { bytes_per_second: f64::INFINITY, ops_per_second: f64::INFINITY })
+        exec::limits(&self.device, &self.id, self.exec_options())
     }
 
     fn load(
@@ -150,12 +160,7 @@ impl Device for OpenDevice {
         request: LoadRequest<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Box<dyn Executor>, RunError> {
-        let caps = self.device.caps();
-        let options = ExecOptions {
-            concurrent: self.options.concurrency && caps.concurrent,
-            command_buffers: self.options.command_buffers.unwrap_or(if caps.unified { 1 } else { 2 }),
-            private_weights: self.options.private_weights,
-        };
+        let options = self.exec_options();
         let (device, backend) = (self.device.clone(), self.backend);
         Ok(Box::new(MetalExecutor::load(device, &self.id, backend, options, request, progress)?))
     }

@@ -255,6 +255,22 @@ pub trait MetalDevice: Send + Sync {
     /// The driver refuses.
     fn command_buffer(&self, label: &str) -> Result<Box<dyn CommandBuffer>, MetalError>;
 
+    /// Keeps kernels compiled since the last call for later runs, where the device has a place for them.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    fn keep_kernels(&self) -> Result<(), MetalError> {
+        Ok(())
+    }
+
+    /// Told before the commands of a model's step, counted from 0: a device that records commands begins or ends then.
+    ///
+    /// # Errors
+    /// Commands are to be recorded, and cannot be.
+    fn before_step(&self, _number: u64) -> Result<(), MetalError> {
+        Ok(())
+    }
+
     /// Keeps buffers resident; does nothing where the device has no residency sets.
     ///
     /// # Errors

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use wootz_graph::RunError;
 
 /// Why something could not be done on a Metal device.
@@ -52,6 +54,22 @@ pub enum MetalError {
         /// The command buffer's label.
         label: String,
         /// The driver's words.
+        reason: String,
+    },
+    /// Compiled kernels could not be kept in a file.
+    #[error("{}: compiled kernels cannot be kept: {reason}", path.display())]
+    Archive {
+        /// The file.
+        path: PathBuf,
+        /// The system's words.
+        reason: String,
+    },
+    /// Commands could not be recorded for Xcode.
+    #[error("{}: commands cannot be recorded: {reason}", path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// The system's words, or ours.
         reason: String,
     },
     /// The driver, or the emulator's tools, cannot be used.

@@ -6,6 +6,7 @@
 
 #[cfg(target_os = "macos")]
 pub mod apple;
+pub mod archive;
 pub mod args;
 mod backend;
 pub mod device;

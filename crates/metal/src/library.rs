@@ -89,7 +89,7 @@ impl Function {
 }
 
 /// The sources that libraries are compiled from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Sources {
     files: BTreeMap<String, String>,
 }

@@ -12,8 +12,10 @@ mod rng;
 mod run;
 mod snapshot;
 pub mod tiny;
+mod whole;
 
 pub use memory::MemoryWeights;
 pub use rng::Rng;
 pub use run::{check, check_refused, nmse, run_on, run_reference};
 pub use snapshot::snapshot;
+pub use whole::interpret;

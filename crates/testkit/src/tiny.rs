@@ -12,6 +12,11 @@ use crate::rng::Rng;
 #[derive(Clone, Copy, Debug)]
 pub struct Types(pub WeightType, pub WeightType);
 
+impl Types {
+    /// Nothing is quantised.
+    pub const FLOAT: Types = Types(WeightType::F32, WeightType::F32);
+}
+
 /// A GGUF file of a family's tiny model with random weights and a vocabulary of bytes, or of letters for encoders.
 ///
 /// # Panics

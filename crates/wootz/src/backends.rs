@@ -47,7 +47,7 @@ pub(crate) fn backends(cpu: CpuOptions) -> Result<Vec<Arc<dyn Backend>>, Error> 
 /// The GPUs of a Mac.
 #[cfg(target_os = "macos")]
 fn metal_devices() -> Arc<dyn Source> {
-    Arc::new(wootz_metal::apple::AppleDevices)
+    Arc::new(wootz_metal::apple::AppleDevices::from_environment())
 }
 
 /// No device, though plans can be made.

@@ -57,7 +57,7 @@ pub use model::{Model, ModelOptions};
 pub use options::{ContextOptions, Repack};
 pub use request::{Event, Finish, Overflow, Request, StopReason, Timings, TokenEvent};
 pub use runner::plan;
-pub use selftest::selftest;
+pub use selftest::{Tested, selftest};
 pub use wootz_gguf as gguf;
 pub use wootz_graph::{ByteSize, DeviceInfo, DeviceKind, KvType, MemoryUse};
 pub use wootz_text::{Segment, Tokenizer, reasoning, template, tools};

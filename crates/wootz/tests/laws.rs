@@ -4,12 +4,8 @@ use std::sync::Arc;
 
 use wootz::{Context, ContextOptions, KvType, Model, ModelOptions, Repack, RowsWanted, SequenceId, StepPart};
 use wootz_arch::{ARCHITECTURES, Architecture, decoders};
-use wootz_graph::interp::Interpreter;
-use wootz_graph::{
-    BLOCK_TOKENS, BlockTable, CacheGroup, CacheLayout, GraphKey, Outputs, StepInputs, TableSet,
-};
 use wootz_quant::WeightType;
-use wootz_testkit::{nmse, tiny};
+use wootz_testkit::{interpret, nmse, tiny};
 
 const TYPES: [tiny::Types; 2] =
     [tiny::Types(WeightType::F32, WeightType::F32), tiny::Types(WeightType::Q4_0, WeightType::Q8_0)];
@@ -261,46 +257,12 @@ fn every_family_agrees_with_the_interpreter() {
             let found = whole(&mut context, &tokens).concat();
             // The cache of an encoder lives for one step and is f32 in any case.
             let kv = if arch.causal() { kv } else { KvType::F32 };
-            let expected = interpret(context.model(), &tokens, kv);
+            let model = context.model();
+            let expected = interpret(model.arch(), model.weight_source(), &tokens, kv);
             let error = nmse(&found, &expected);
             // Activations of 8 bits where weights are quantised; random weights let errors grow over layers.
             let limit = if types.0 == WeightType::F32 { 1e-5 } else { 5e-3 };
             assert!(error < limit, "{}, {types:?}, {kv:?} cache: error {error:.1e}", arch.name());
         });
     }
-}
-
-/// Rows of a whole text by the interpreter.
-fn interpret(model: &Model, tokens: &[u32], kv: KvType) -> Vec<f32> {
-    let blocks = tokens.len().div_ceil(BLOCK_TOKENS) as u32;
-    let windows = model.arch().windows();
-    let layout = CacheLayout {
-        caches: model.arch().caches().to_vec(),
-        groups: windows.iter().map(|w| CacheGroup { window: *w, blocks }).collect(),
-        k_type: kv,
-        v_type: kv,
-    };
-    let n = tokens.len();
-    let key = GraphKey {
-        tokens: n as u32,
-        seqs: 1,
-        outputs: Outputs::All,
-        kv_span: blocks * BLOCK_TOKENS as u32,
-        wants: model.arch().wants(),
-    };
-    let graph = model.arch().graph(key).unwrap();
-    let list: Vec<u32> = (0..blocks).collect();
-    let tables = [BlockTable { first: 0, blocks: &list }];
-    let groups = vec![TableSet { tables: &tables }; windows.len()];
-    let ids: Vec<i32> = tokens.iter().map(|t| *t as i32).collect();
-    let positions: Vec<i32> = (0..n as i32).collect();
-    let inputs = StepInputs {
-        tokens: &ids,
-        positions: &positions,
-        sequences: &vec![0; n],
-        outputs: &[],
-        groups: &groups,
-    };
-    let mut interpreter = Interpreter::new(model.arch().weights().clone(), model.weight_source(), layout);
-    interpreter.run(&graph, &inputs).unwrap().remove(0).1
 }

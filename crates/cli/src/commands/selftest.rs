@@ -7,7 +7,7 @@ pub(crate) fn run(args: &SelftestArgs) -> anyhow::Result<()> {
     let mut passed = 0;
     let mut failures = Vec::new();
     let mut worst: Option<(f64, String)> = None;
-    wootz::selftest(&args.device, &mut |name, result| match result {
+    let tested = wootz::selftest(&args.device, &mut |name, result| match result {
         Ok(error) => {
             passed += 1;
             if worst.as_ref().is_none_or(|(e, _)| error > *e) {
@@ -19,10 +19,17 @@ pub(crate) fn run(args: &SelftestArgs) -> anyhow::Result<()> {
     for failure in &failures {
         output::println(&format!("FAILED {failure}"))?;
     }
-    let found = wootz::devices()?;
-    for device in found.iter().flat_map(|b| b.devices.iter().flatten()).filter(|d| d.id == args.device) {
-        output::println(&format!("{} {} ({})", device.id, device.name, device.features.join(", ")))?;
-    }
+    let (device, version) = (&tested.device, env!("CARGO_PKG_VERSION"));
+    let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+    output::println(&format!("wootz {version}, {os} {arch}"))?;
+    output::println(&format!("{} {} ({})", device.id, device.name, device.features.join(", ")))?;
+    output::println(&match &tested.limits {
+        Ok(limits) => {
+            let (bytes, ops) = (limits.bytes_per_second / 1e9, limits.ops_per_second / 1e12);
+            format!("weights are read at {bytes:.1} GB/s, products run at {ops:.3} TFLOPS")
+        }
+        Err(e) => format!("speed not measured: {e}"),
+    })?;
     if let Some((error, name)) = worst {
         output::println(&format!("largest error {error:.1e}, in: {name}"))?;
     }

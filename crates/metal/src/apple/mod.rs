@@ -1,11 +1,14 @@
 //! Metal devices of macOS.
 
+mod archive;
+mod capture;
 mod commands;
 mod pipeline;
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
@@ -24,6 +27,8 @@ use crate::device::{
 };
 use crate::error::MetalError;
 use crate::library::{Function, Library, Sources};
+use archive::Archive;
+use capture::Capture;
 use commands::Recorder;
 
 /// Bytes of a page of host memory.
@@ -110,21 +115,33 @@ pub struct AppleDevice {
     sources: Sources,
     libraries: Mutex<HashMap<Library, Retained<ProtocolObject<dyn MTLLibrary>>>>,
     pipelines: Mutex<HashMap<Function, Pipeline>>,
+    archive: Option<Mutex<Archive>>,
+    capture: Option<Capture>,
 }
 
 impl AppleDevice {
-    fn new(device: Retained<ProtocolObject<dyn MTLDevice>>) -> Result<AppleDevice, MetalError> {
+    fn new(
+        device: Retained<ProtocolObject<dyn MTLDevice>>,
+        settings: &AppleDevices,
+    ) -> Result<AppleDevice, MetalError> {
         let caps = caps(&device, pipeline::execution_width(&device)?);
         let queue = device
             .newCommandQueue()
             .ok_or_else(|| MetalError::Unavailable(format!("{}: no command queue", caps.name)))?;
+        let sources = Sources::default();
+        let file =
+            settings.archives.as_ref().map(|folder| crate::archive::file(folder, &caps.name, &sources));
+        // A device without archives compiles its kernels in every run.
+        let archive = file.and_then(|file| Archive::open(&device, file).ok()).map(Mutex::new);
         Ok(AppleDevice {
             device,
             queue,
             caps,
-            sources: Sources::default(),
+            sources,
             libraries: Mutex::default(),
             pipelines: Mutex::default(),
+            archive,
+            capture: settings.capture.clone().map(Capture::new),
         })
     }
 
@@ -227,14 +244,30 @@ impl MetalDevice for AppleDevice {
                 library
             }
         };
-        let pipeline =
-            pipeline::pipeline(&self.device, &library, &self.sources, function, self.caps.simd_width)?;
+        let mut archive = self.archive.as_ref().map(|a| a.lock().unwrap_or_else(|e| e.into_inner()));
+        let pipeline = pipeline::pipeline(
+            &self.device,
+            (&library, archive.as_deref_mut()),
+            &self.sources,
+            function,
+            self.caps.simd_width,
+        )?;
         made.insert(function.clone(), pipeline.clone());
         Ok(pipeline)
     }
 
     fn command_buffer(&self, label: &str) -> Result<Box<dyn CommandBuffer>, MetalError> {
         autoreleasepool(|_| Ok(Box::new(Recorder::new(&self.queue, &self.caps, label)?) as Box<_>))
+    }
+
+    fn keep_kernels(&self) -> Result<(), MetalError> {
+        let archive = self.archive.as_ref().map(|a| a.lock().unwrap_or_else(|e| e.into_inner()));
+        archive.map_or(Ok(()), |mut archive| autoreleasepool(|_| archive.keep()))
+    }
+
+    fn before_step(&self, number: u64) -> Result<(), MetalError> {
+        let capture = self.capture.as_ref();
+        capture.map_or(Ok(()), |capture| autoreleasepool(|_| capture.before_step(&self.queue, number)))
     }
 
     fn keep_resident(&self, buffers: &[Buffer]) -> Result<Box<dyn Residency>, MetalError> {
@@ -279,8 +312,23 @@ impl Drop for Kept {
 }
 
 /// The GPUs of this Mac.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct AppleDevices;
+#[derive(Clone, Debug, Default)]
+pub struct AppleDevices {
+    /// Folder for compiled kernels; they are not kept without one.
+    pub archives: Option<PathBuf>,
+    /// File in which the first steps are recorded for Xcode.
+    pub capture: Option<PathBuf>,
+}
+
+impl AppleDevices {
+    /// The settings of the environment: `WOOTZ_METAL_ARCHIVES`, a folder, else one among the system's temporary files;
+    /// `WOOTZ_METAL_CAPTURE`, a file.
+    pub fn from_environment() -> AppleDevices {
+        let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        let archives = path("WOOTZ_METAL_ARCHIVES").unwrap_or_else(|| std::env::temp_dir().join("wootz"));
+        AppleDevices { archives: Some(archives), capture: path("WOOTZ_METAL_CAPTURE") }
+    }
+}
 
 impl Source for AppleDevices {
     fn list(&self) -> Result<Vec<(String, Caps)>, MetalError> {
@@ -299,7 +347,7 @@ impl Source for AppleDevices {
             let device = MTLCopyAllDevices().iter().nth(index);
             let device = device
                 .ok_or_else(|| MetalError::Unavailable(format!("there is no device number {index}")))?;
-            Ok(Arc::new(AppleDevice::new(device)?) as Arc<dyn MetalDevice>)
+            Ok(Arc::new(AppleDevice::new(device, self)?) as Arc<dyn MetalDevice>)
         })
     }
 }

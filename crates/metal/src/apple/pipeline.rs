@@ -14,6 +14,7 @@ use objc2_metal::{
     MTLLanguageVersion, MTLLibrary,
 };
 
+use super::archive::Archive;
 use crate::device::{MetalPipeline, Pipeline};
 use crate::error::MetalError;
 use crate::library::{Function, Library, Sources};
@@ -81,10 +82,10 @@ fn compile(
         .map_err(|e| failure(what, &e.localizedDescription().to_string()))
 }
 
-/// A kernel of a library with its function constants.
+/// A kernel of a library with its function constants, from the archive where it is there.
 pub(super) fn pipeline(
     device: &ProtocolObject<dyn MTLDevice>,
-    library: &ProtocolObject<dyn MTLLibrary>,
+    (library, archive): (&ProtocolObject<dyn MTLLibrary>, Option<&mut Archive>),
     sources: &Sources,
     function: &Function,
     width: u32,
@@ -103,9 +104,10 @@ pub(super) fn pipeline(
         unsafe { values.setConstantValue_type_atIndex(pointer, ty, constant.index as usize) };
     }
     let name = NSString::from_str(function.name);
-    let made = library
-        .newFunctionWithName_constantValues_error(&name, &values)
-        .and_then(|f| device.newComputePipelineStateWithFunction_error(&f));
+    let made = library.newFunctionWithName_constantValues_error(&name, &values).and_then(|f| match archive {
+        Some(archive) => archive.pipeline(device, &f, &label),
+        None => device.newComputePipelineStateWithFunction_error(&f),
+    });
     let state = made.map_err(|e| failure(&label, &e.localizedDescription().to_string()))?;
     if state.threadExecutionWidth() as u32 != width {
         let found = state.threadExecutionWidth();

@@ -1,10 +1,10 @@
 //! Compiles kernels for the host with clang.
 
 use std::fmt::Write as _;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::archive::{digest, unique};
 use crate::error::MetalError;
 use crate::library::{Function, Sources};
 use crate::signature::{Access, Argument, Constant, Signature};
@@ -231,17 +231,4 @@ fn run(command: &mut Command, what: &str) -> Result<(), MetalError> {
     let told = String::from_utf8_lossy(&output.stderr);
     let told: Vec<&str> = told.lines().take(40).collect();
     Err(MetalError::Kernel { kernel: what.to_owned(), reason: told.join("\n") })
-}
-
-fn digest(value: &impl Hash) -> String {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
-}
-
-/// A number that no other compilation of this machine has at the same time.
-fn unique() -> String {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }

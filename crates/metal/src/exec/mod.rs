@@ -3,6 +3,7 @@
 mod frame;
 mod heads;
 mod launch;
+mod measure;
 mod pick;
 mod products;
 mod program;
@@ -24,6 +25,7 @@ use wootz_graph::{
 use crate::device::{Buffer, Completion, MetalDevice, Residency, Slice, StorageMode};
 use crate::error::MetalError;
 use frame::Frame;
+pub(crate) use measure::limits;
 use pick::{RESULT_BYTES, Reach};
 use program::{CacheBuffers, Compiler, Program};
 use transfer::{TIME_LIMIT, Transfer};
@@ -289,6 +291,7 @@ impl MetalExecutor {
             }
             None => &[],
         };
+        self.device.before_step(self.submitted).map_err(|e| self.failed(e))?;
         self.slots[at].picks = counts.picks as usize;
         self.slots[at].inputs.buffer.write(0, &data).map_err(|e| self.failed(e))?;
         let output_bytes = if picks.is_empty() { row_bytes } else { RESULT_BYTES * u64::from(counts.picks) };
@@ -455,6 +458,8 @@ impl Executor for MetalExecutor {
             ropes: &mut self.ropes,
         };
         self.programs.push(compiler.program(plan)?);
+        // Kernels that could not be kept are compiled again by the next run.
+        let _ = self.device.keep_kernels();
         Ok(ProgramId(self.programs.len() as u32 - 1))
     }
 

@@ -1,7 +1,9 @@
 //! What executors owe beside right results: steps under way together, blocks copied, saved and restored, traces.
 
 use wootz_arch::decoders;
-use wootz_graph::{BlockTable, Executor, KvType, RunError, StepInputs, TableSet, Ticket, passes};
+use wootz_graph::{
+    Backend as _, BlockTable, Executor, KvType, RunError, StepInputs, TableSet, Ticket, passes,
+};
 use wootz_metal::MetalBackend;
 use wootz_metal::emulator::Profile;
 use wootz_quant::WeightType;
@@ -138,4 +140,13 @@ fn bad_inputs_are_errors() {
     assert!(run.submit(&[1 << 20], 0, &[0]).is_err(), "no such token");
     assert!(run.submit(&[1], 64, &[0]).is_err(), "no block for the position");
     run.step(&[1], 0, &[0]);
+}
+
+#[test]
+fn limits_are_measured() {
+    let backend = backend(Setup::new(Profile::unified().untraced()));
+    let limits = backend.open(0).unwrap().limits().unwrap();
+    for rate in [limits.bytes_per_second, limits.ops_per_second] {
+        assert!(rate.is_finite() && rate > 0.0, "{limits:?}");
+    }
 }
