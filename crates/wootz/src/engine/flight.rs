@@ -1,6 +1,5 @@
 //! Steps whose tokens the device picks: one is under way while the next is queued.
 
-use super::schedule;
 use super::worker::Worker;
 use crate::context::{Picking, RowsWanted, StepPart};
 use crate::error::Error;
@@ -63,7 +62,7 @@ impl Worker {
             None => job.pending(&self.context),
         });
         let pending: Vec<usize> = pending.collect();
-        let grants = schedule::grants(&pending, self.context.limits().batch);
+        let grants = self.grants(&pending);
         let picks: Vec<usize> = grants.iter().filter(|(i, n)| pending[*i] == *n).map(|(i, _)| *i).collect();
         if picks.is_empty() {
             return Ok(None);

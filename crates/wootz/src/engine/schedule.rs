@@ -3,8 +3,32 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use wootz_graph::DeviceKind;
+
 /// The oldest prompt gets at least this part of what a step has left for prompts, however many short ones arrive.
 const OLDEST_SHARE: usize = 4;
+
+/// Tokens of prompts in a step of the CPU that answers wait for: some 100 ms of work on two cores, and enough for the
+/// speed of long steps.
+const CPU_PROMPTS_BESIDE_ANSWERS: usize = 128;
+
+/// Tokens that a step may have.
+#[derive(Clone, Copy)]
+pub(super) struct Budget {
+    /// In all.
+    tokens: usize,
+    /// Of prompts, where answers wait for the step.
+    prompts_beside_answers: usize,
+}
+
+impl Budget {
+    /// The budget of a device of this kind for steps of at most `tokens`.
+    pub(super) fn new(kind: DeviceKind, tokens: usize) -> Budget {
+        // GPUs compute a long step in a few milliseconds.
+        let beside = if kind == DeviceKind::Cpu { CPU_PROMPTS_BESIDE_ANSWERS } else { tokens };
+        Budget { tokens, prompts_beside_answers: beside }
+    }
+}
 
 /// Which of the waiting requests, given by priority and user in the order of arrival, starts next.
 ///
@@ -22,8 +46,8 @@ pub(super) fn next(
 /// Which running request computes how many tokens in the next step, by their uncomputed tokens in the order of start.
 ///
 /// Those that generate have one such token. Of prompts the shortest go first, as that brings most answers soonest.
-pub(super) fn grants(pending: &[usize], budget: usize) -> Vec<(usize, usize)> {
-    let mut left = budget;
+pub(super) fn grants(pending: &[usize], budget: Budget) -> Vec<(usize, usize)> {
+    let mut left = budget.tokens;
     let mut granted = vec![0; pending.len()];
     let mut give = |i: usize, n: usize, left: &mut usize| {
         let n = n.min(*left);
@@ -32,6 +56,9 @@ pub(super) fn grants(pending: &[usize], budget: usize) -> Vec<(usize, usize)> {
     };
     for i in (0..pending.len()).filter(|i| pending[*i] == 1) {
         give(i, 1, &mut left);
+    }
+    if left < budget.tokens {
+        left = left.min(budget.prompts_beside_answers);
     }
     let mut prompts: Vec<usize> = (0..pending.len()).filter(|i| pending[*i] > 1).collect();
     if let Some(&oldest) = prompts.first() {
@@ -50,16 +77,33 @@ pub(super) fn grants(pending: &[usize], budget: usize) -> Vec<(usize, usize)> {
 mod tests {
     use super::*;
 
+    /// Steps of so many tokens, whatever they are.
+    fn all(tokens: usize) -> Budget {
+        Budget { tokens, prompts_beside_answers: tokens }
+    }
+
     #[test]
     fn generation_goes_first_then_short_prompts_and_the_oldest_never_starves() {
-        assert_eq!(grants(&[1, 1, 0], 8), [(0, 1), (1, 1)]);
+        assert_eq!(grants(&[1, 1, 0], all(8)), [(0, 1), (1, 1)]);
         // 10 left for prompts: 3 for the oldest, 4 for the short one, the rest for the oldest.
-        assert_eq!(grants(&[100, 1, 4], 11), [(0, 6), (1, 1), (2, 4)]);
+        assert_eq!(grants(&[100, 1, 4], all(11)), [(0, 6), (1, 1), (2, 4)]);
         // Short prompts take all but the oldest's share.
-        assert_eq!(grants(&[100, 20, 20], 16), [(0, 4), (1, 12)]);
-        assert_eq!(grants(&[5], 512), [(0, 5)]);
-        assert_eq!(grants(&[1, 1, 1], 2), [(0, 1), (1, 1)]);
-        assert_eq!(grants(&[], 4), []);
+        assert_eq!(grants(&[100, 20, 20], all(16)), [(0, 4), (1, 12)]);
+        assert_eq!(grants(&[5], all(512)), [(0, 5)]);
+        assert_eq!(grants(&[1, 1, 1], all(2)), [(0, 1), (1, 1)]);
+        assert_eq!(grants(&[], all(4)), []);
+    }
+
+    #[test]
+    fn prompts_take_less_of_a_step_that_answers_wait_for() {
+        let budget = Budget { tokens: 64, prompts_beside_answers: 8 };
+        assert_eq!(grants(&[100, 0], budget), [(0, 64)]);
+        assert_eq!(grants(&[100, 1], budget), [(0, 8), (1, 1)]);
+        assert_eq!(grants(&[100, 1, 4], budget), [(0, 4), (1, 1), (2, 4)]);
+        let cpu = Budget::new(DeviceKind::Cpu, 512);
+        assert_eq!(grants(&[500, 1], cpu), [(0, CPU_PROMPTS_BESIDE_ANSWERS), (1, 1)]);
+        assert_eq!(grants(&[500, 1], Budget::new(DeviceKind::DiscreteGpu, 512)), [(0, 500), (1, 1)]);
+        assert_eq!(grants(&[500, 1], Budget::new(DeviceKind::Cpu, 64)), [(0, 63), (1, 1)]);
     }
 
     #[test]
@@ -67,7 +111,7 @@ mod tests {
         for seed in 0..500usize {
             let pending: Vec<usize> = (0..seed % 7).map(|i| (seed * 31 + i * 17) % 40).collect();
             let budget = seed % 23;
-            let granted = grants(&pending, budget);
+            let granted = grants(&pending, all(budget));
             let total: usize = granted.iter().map(|(_, n)| n).sum();
             assert_eq!(total, budget.min(pending.iter().sum()), "{pending:?} {budget}");
             assert!(granted.iter().all(|(i, n)| *n > 0 && *n <= pending[*i]), "{pending:?} {granted:?}");

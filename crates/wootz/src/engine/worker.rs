@@ -9,6 +9,7 @@ use wootz_graph::RunError;
 
 use super::flight::Flight;
 use super::job::Job;
+use super::schedule::Budget;
 use super::texts::Texts;
 use super::{Command, EngineOptions, EngineStats, schedule};
 use crate::constraint::{Constraint, ConstraintError};
@@ -184,10 +185,16 @@ impl Worker {
         }
     }
 
+    /// Which running request computes how many of its pending tokens in the next step.
+    pub(super) fn grants(&self, pending: &[usize]) -> Vec<(usize, usize)> {
+        let budget = Budget::new(self.context.device().kind, self.context.limits().batch);
+        schedule::grants(pending, budget)
+    }
+
     /// Runs one step and picks tokens from the rows that it returns.
     fn step_on_host(&mut self) {
         let pending: Vec<usize> = self.running.iter().map(|j| j.pending(&self.context)).collect();
-        let grants = schedule::grants(&pending, self.context.limits().batch);
+        let grants = self.grants(&pending);
         // Only those whose last token is computed pick a next one.
         let picks = |(i, n): &(usize, usize)| pending[*i] == *n;
         let mut constraints: Vec<Prepared> = grants
