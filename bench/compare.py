@@ -182,7 +182,7 @@ class Comparison:
     def limits(self, model, threads):
         """Peak of 8-bit products as wootz measures it, in Gop/s; None where it says none."""
         command = [self.wootz, "trace", "-p", "1", "-n", "0", "-t", str(threads), *self.options.wootz_args, model.path]
-        found = re.search(r"int8 products ([\d.]+) Gop/s", self.run(command, wootz=True).output)
+        found = re.search(r"products ([\d.]+) Gop/s", self.run(command, wootz=True).output)
         return float(found[1]) if found else None
 
     def weights(self, model):
