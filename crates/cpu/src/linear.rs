@@ -215,7 +215,7 @@ pub fn linear<'a>(
     acts: &'a Activations,
     jobs: impl IntoIterator<Item = Linear<'a>>,
 ) -> Result<(), RunError> {
-    let set = LinearSet::new(acts, jobs, pool.workers()).map_err(RunError::from)?;
+    let set = LinearSet::new(acts, jobs, pool.workers())?;
     if set.is_small() {
         set.work();
     } else {

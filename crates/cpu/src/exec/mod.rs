@@ -81,7 +81,7 @@ impl Backend for CpuBackend {
         if index != 0 {
             return Err(RunError::Plan(format!("there is one cpu device, not number {index}")));
         }
-        let isa = Isa::select(self.options.isa).map_err(RunError::from)?;
+        let isa = Isa::select(self.options.isa)?;
         let pool = Pool::new(self.options.threads.unwrap_or_else(default_workers)).map_err(|e| {
             RunError::Device { device: "cpu".into(), reason: format!("cannot start threads: {e}") }
         })?;
@@ -116,7 +116,7 @@ impl Device for CpuDevice {
     }
 
     fn limits(&self) -> Result<DeviceLimits, RunError> {
-        let bytes_per_second = limits::read_bandwidth(&self.pool).map_err(RunError::from)?;
+        let bytes_per_second = limits::read_bandwidth(&self.pool)?;
         // Without an instruction of its own, the peak of the plain code is not known: no share is claimed.
         let ops_per_second = limits::int8_peak(&self.pool, self.isa, false).unwrap_or(f64::INFINITY);
         Ok(DeviceLimits { bytes_per_second, ops_per_second })
@@ -162,11 +162,11 @@ impl Device for CpuDevice {
             layout: caches,
             caches: caches_made,
             programs: Vec::new(),
-            arena: Arena::new().map_err(RunError::from)?,
+            arena: Arena::new()?,
             activations: HashMap::new(),
             ropes: Vec::new(),
             attentions: Vec::new(),
-            attention_scratch: AttentionScratch::new().map_err(RunError::from)?,
+            attention_scratch: AttentionScratch::new()?,
             scratch,
             submitted: 0,
             finished: None,
@@ -217,7 +217,7 @@ impl Executor for CpuExecutor {
         if plan.backend != "cpu" {
             return Err(RunError::Plan(format!("it was made for {}", plan.backend)));
         }
-        self.arena.reserve(plan.arena_bytes).map_err(RunError::from)?;
+        self.arena.reserve(plan.arena_bytes)?;
         let program = Program::new(plan, &mut self.weights)?;
         self.prepare(&program)?;
         self.programs.push(program);
@@ -255,7 +255,7 @@ impl Executor for CpuExecutor {
     fn copy_blocks(&mut self, group: u32, pairs: &[(u32, u32)]) -> Result<(), RunError> {
         for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
             for (from, to) in pairs {
-                cache.copy_block(*from, *to).map_err(RunError::from)?;
+                cache.copy_block(*from, *to)?;
             }
         }
         Ok(())
@@ -263,7 +263,7 @@ impl Executor for CpuExecutor {
 
     fn read_block(&mut self, group: u32, block: u32, out: &mut Vec<u8>) -> Result<(), RunError> {
         for (cache, _) in self.caches.iter().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
-            out.extend_from_slice(cache.block(block).map_err(RunError::from)?);
+            out.extend_from_slice(cache.block(block)?);
         }
         Ok(())
     }
@@ -280,7 +280,7 @@ impl Executor for CpuExecutor {
         let mut rest = bytes;
         for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
             let (own, after) = rest.split_at(cache.block_bytes());
-            cache.write_block(block, own).map_err(RunError::from)?;
+            cache.write_block(block, own)?;
             rest = after;
         }
         Ok(())
