@@ -4,6 +4,7 @@ use wootz_gguf::Metadata;
 use wootz_graph::op::{Activation, Norm, NormKind, RopeStyle};
 use wootz_graph::{GraphBuilder, Output, Outputs, ValueId, Wants, WeightSpec};
 
+use crate::Architecture;
 use crate::blocks;
 use crate::error::ArchError;
 use crate::hparams::{HParams, Keys};
@@ -18,8 +19,43 @@ pub(crate) struct Encoder {
     pub(crate) activation: Activation,
 }
 
+/// A family of encoders.
+pub(crate) trait EncoderFamily: Sync {
+    const NAME: &'static str;
+    const ENCODER: Encoder;
+
+    /// Settings of a tiny model beside those of [`tiny`].
+    fn tiny_of() -> TinyModel;
+}
+
+impl<F: EncoderFamily> Architecture for F {
+    fn name(&self) -> &'static str {
+        F::NAME
+    }
+
+    fn causal(&self) -> bool {
+        false
+    }
+
+    fn hparams(&self, meta: &Metadata) -> Result<HParams, ArchError> {
+        hparams(meta, F::NAME)
+    }
+
+    fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {
+        F::ENCODER.weights(hp, spec);
+    }
+
+    fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {
+        F::ENCODER.graph(hp, b);
+    }
+
+    fn tiny(&self) -> TinyModel {
+        F::tiny_of()
+    }
+}
+
 /// Reads the hyperparameters.
-pub(crate) fn hparams(meta: &Metadata, prefix: &str) -> Result<HParams, ArchError> {
+fn hparams(meta: &Metadata, prefix: &str) -> Result<HParams, ArchError> {
     let keys = Keys::new(meta, prefix);
     let mut hp = HParams::read(meta, prefix)?;
     hp.causal = keys.opt_bool("attention.causal")?.unwrap_or(false);
@@ -54,7 +90,7 @@ fn norm_weights(hp: &HParams, name: &str, spec: &mut WeightSpec) {
 
 impl Encoder {
     /// Names the weights.
-    pub(crate) fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {
+    fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {
         let dim = u64::from(hp.dim);
         spec.matrix("token_embd.weight", u64::from(hp.vocab), dim);
         if hp.token_types > 0 {
@@ -97,7 +133,7 @@ impl Encoder {
     }
 
     /// Builds the graph.
-    pub(crate) fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {
+    fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {
         let table = b.weight("token_embd.weight");
         let mut x = b.embed(table, hp.embedding_scale);
         if self.rope.is_none() {
