@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wootz_graph::op::Op;
 use wootz_graph::{
     CacheLayout, Executor, LoadRequest, MemoryUse, Picked, Plan, ProgramId, Rows, RunError, Sampling,
-    StepInputs, StepOutput, StepTime, Ticket,
+    StepInputs, StepOutput, StepTime, Ticket, sampling,
 };
 
 use crate::machine::{DeviceBuffer, HostBuffer, Launch, Machine, OwnedMark, Recorded};
@@ -254,15 +254,7 @@ impl CudaExecutor {
     ) -> Result<Ticket, RunError> {
         let program = self.programs.get(id.0 as usize);
         let program = program.ok_or_else(|| RunError::Plan(format!("there is no program {}", id.0)))?;
-        let picked = self.picker.rows() as i64;
-        let known = |token: i32| {
-            if token < 0 { -1 - i64::from(token) < picked } else { (token as u64) < program.vocabulary }
-        };
-        if let Some(token) = inputs.tokens.iter().find(|t| !known(**t)) {
-            return Err(RunError::Input(format!(
-                "token {token} is not in the vocabulary, and was not picked"
-            )));
-        }
+        inputs.check_tokens(program.vocabulary, self.picker.rows())?;
         let outputs = inputs.output_rows(&program.plan.graph.key);
         let slot = &mut self.slots[self.submitted as usize % SLOTS];
         slot.done.wait()?;
@@ -272,8 +264,8 @@ impl CudaExecutor {
             Some(Value { rows: Rows::Outputs, cols, .. }) => (outputs, cols as usize),
             None => (0, 0),
         };
-        if let Some(sampling) = sampling.filter(|s| s.len() != rows) {
-            return Err(RunError::Input(format!("{} tokens to be picked from {rows} rows", sampling.len())));
+        if let Some(sampling) = sampling {
+            sampling::check(sampling, rows, cols)?;
         }
         let in_bytes = program.places.bytes();
         let out_bytes = if sampling.is_some() { Picker::result_bytes(rows) } else { 4 * rows * cols };

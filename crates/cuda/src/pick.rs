@@ -168,16 +168,8 @@ impl Picker {
 
     /// What became of rows.
     pub(crate) fn results(bytes: &[u8]) -> Vec<Picked> {
-        let result = |words: &[u8; 4 * WORDS]| {
-            let [what, token, value] = [0, 4, 8]
-                .map(|at| u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]));
-            match what {
-                0 => Picked::Token(token),
-                1 => Picked::BadLogit { token, value: f32::from_bits(value) },
-                _ => Picked::NoCandidate,
-            }
-        };
-        bytes.as_chunks().0.iter().map(result).collect()
+        let words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        words.as_chunks::<WORDS>().0.iter().map(|words| Picked::from_words(*words)).collect()
     }
 }
 

@@ -22,6 +22,8 @@
 
 use std::cmp::Ordering;
 
+use crate::error::RunError;
+
 /// A change of one logit before anything is picked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LogitEdit {
@@ -85,6 +87,32 @@ pub enum Picked {
     },
     /// Nothing: no token has a finite logit.
     NoCandidate,
+}
+
+impl Picked {
+    /// From what kernels write of a row: 0 for a token, 1 for a bad logit, else nothing; the token; the bits of the logit.
+    pub fn from_words([what, token, value]: [u32; 3]) -> Picked {
+        match what {
+            0 => Picked::Token(token),
+            1 => Picked::BadLogit { token, value: f32::from_bits(value) },
+            _ => Picked::NoCandidate,
+        }
+    }
+}
+
+/// Checks that tokens can be picked from `rows` rows of `cols` logits.
+///
+/// # Errors
+/// There are not as many entries as rows, or one changes a logit that a row does not have.
+pub fn check(sampling: &[Sampling<'_>], rows: usize, cols: usize) -> Result<(), RunError> {
+    if sampling.len() != rows {
+        return Err(RunError::Input(format!("{} tokens to be picked from {rows} rows", sampling.len())));
+    }
+    let outside = |s: &Sampling<'_>| s.edits.iter().any(|e| e.token as usize >= cols);
+    if sampling.iter().any(outside) {
+        return Err(RunError::Input(format!("a logit beyond the {cols} of a row is changed")));
+    }
+    Ok(())
 }
 
 /// Natural exponential of `x <= 0`, relative error below 3e-7; 0 below -87.

@@ -49,6 +49,23 @@ impl StepInputs<'_> {
         }
     }
 
+    /// Checks that tokens are below `vocab` or stand for one of the `picked` tokens that the step before picked.
+    ///
+    /// # Errors
+    /// One is neither.
+    pub fn check_tokens(&self, vocab: u64, picked: usize) -> Result<(), RunError> {
+        let known = |token: i32| match u64::try_from(token) {
+            Ok(token) => token < vocab,
+            Err(_) => ((-1 - i64::from(token)) as u64) < picked as u64,
+        };
+        match self.tokens.iter().find(|token| !known(**token)) {
+            Some(token) => {
+                Err(RunError::Input(format!("token {token} is not in the vocabulary, and was not picked")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Checks lengths against each other and against a plan's key.
     ///
     /// # Errors

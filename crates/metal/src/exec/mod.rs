@@ -19,7 +19,7 @@ use std::time::Instant;
 use wootz_graph::op::Rope;
 use wootz_graph::{
     CacheLayout, Executor, LoadRequest, MemoryUse, Picked, Plan, ProgramId, RunError, Sampling, StepInputs,
-    StepOutput, StepTime, Ticket,
+    StepOutput, StepTime, Ticket, sampling,
 };
 
 use crate::device::{Buffer, Completion, MetalDevice, Residency, Slice, StorageMode};
@@ -322,15 +322,12 @@ impl MetalExecutor {
         sampling: &[Sampling<'_>],
         outputs: usize,
     ) -> Result<Reach, RunError> {
-        let output = program.output.filter(|_| outputs > 0 && outputs == sampling.len());
+        let output = program.output.filter(|_| outputs > 0);
         let (Some(output), Some(reach)) = (output, Reach::of(sampling)) else {
             let what = format!("{} tokens to be picked from {outputs} rows", sampling.len());
             return Err(RunError::Input(what));
         };
-        let outside = |s: &Sampling<'_>| s.edits.iter().any(|e| e.token as usize >= output.cols);
-        if sampling.iter().any(outside) {
-            return Err(RunError::Input(format!("a logit beyond the {} of a row is changed", output.cols)));
-        }
+        sampling::check(sampling, outputs, output.cols)?;
         if program.picks.iter().all(|(r, _)| *r != reach) {
             let step = program.plan.steps.len();
             let launches = pick::launches(&*self.device, &self.name, output, step, reach)?;

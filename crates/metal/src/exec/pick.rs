@@ -118,12 +118,12 @@ pub(super) fn launches(
 
 /// What the kernels say of each row.
 pub(super) fn results(words: &[u32]) -> Vec<Picked> {
-    let result = |word: &[u32; 4]| match *word {
-        [0, token, ..] => Picked::Token(token),
-        [1, token, value, _] => Picked::BadLogit { token, value: f32::from_bits(value) },
-        _ => Picked::NoCandidate,
-    };
-    words.as_chunks::<4>().0.iter().map(result).collect()
+    words
+        .as_chunks()
+        .0
+        .iter()
+        .map(|[what, token, value, _]| Picked::from_words([*what, *token, *value]))
+        .collect()
 }
 
 #[cfg(test)]

@@ -106,13 +106,7 @@ impl StepLayout {
         sampling: &[Sampling<'_>],
         (vocab, picked, outputs): (u64, usize, usize),
     ) -> Result<(Vec<u8>, Counts), RunError> {
-        let known = |token: i32| match token {
-            0.. => (token as u64) < vocab,
-            _ => ((-1 - token) as usize) < picked,
-        };
-        if let Some(token) = inputs.tokens.iter().find(|t| !known(**t)) {
-            return Err(RunError::Input(format!("token {token} is not in the vocabulary")));
-        }
+        inputs.check_tokens(vocab, picked)?;
         let mut counts =
             Counts { tokens: inputs.tokens.len() as u32, outputs: outputs as u32, ..Counts::default() };
         let mut data = vec![0u8; self.offset(StepPart::Blocks, counts) as usize];
