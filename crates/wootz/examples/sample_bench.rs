@@ -5,25 +5,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use wootz::sample::{BitMask, Rng, Sampler, SamplingParams, Vocab};
-
-struct Blank(usize);
-
-impl Vocab for Blank {
-    fn n_tokens(&self) -> usize {
-        self.0
-    }
-
-    fn end_tokens(&self) -> &[u32] {
-        &[]
-    }
-
-    fn piece(&self, _token: u32, _out: &mut Vec<u8>) {}
-
-    fn tokenize(&self, _text: &[u8]) -> Vec<u32> {
-        Vec::new()
-    }
-}
+use wootz::sample::{BitMask, BlankVocab, Rng, Sampler, SamplingParams};
 
 /// Normally distributed logits with a few that stand out, as models give them.
 fn row(rng: &mut Rng, n: usize) -> Vec<f32> {
@@ -42,7 +24,7 @@ fn row(rng: &mut Rng, n: usize) -> Vec<f32> {
 
 /// A step's time in microseconds that one in ten steps undercuts: a busy machine disturbs it little.
 fn time(params: SamplingParams, rows: &[Vec<f32>], mask: Option<&BitMask<'_>>) -> f64 {
-    let vocab = Blank(rows[0].len());
+    let vocab = BlankVocab(rows[0].len());
     let mut sampler =
         Sampler::new(SamplingParams { seed: Some(1), ..params }, &vocab).expect("good parameters");
     for token in 0..64 {

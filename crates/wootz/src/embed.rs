@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::model::Model;
 
 /// Tokens of several texts in one step: more do not make products faster.
-pub(crate) const TOGETHER: usize = 512;
+const TOGETHER: usize = 512;
 
 /// Where files keep the template of a pair that is ranked.
 const RANK_TEMPLATE: &str = "tokenizer.chat_template.rerank";
@@ -240,17 +240,20 @@ impl Context {
     ) -> Result<Vec<Embedding>, Error> {
         let limits = self.limits();
         self.model().check_texts(texts, &limits)?;
-        let blocks = self.blocks().min().unwrap_or(0);
         let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
         let mut results = Vec::with_capacity(texts.len());
-        let mut rest = &texts[..];
-        while !rest.is_empty() {
-            let group = group(rest, limits.batch.min(TOGETHER), blocks);
-            let (now, later) = rest.split_at(group);
-            results.extend(self.pooled_together(now, pooling, wants)?);
-            rest = later;
+        while results.len() < texts.len() {
+            let rest = &texts[results.len()..];
+            let together = self.turns(&[rest.iter().map(|text| text.len()).collect()]).len();
+            results.extend(self.pooled_together(&rest[..together], pooling, wants)?);
         }
         Ok(results)
+    }
+
+    /// Texts that run in one step, given by the lengths of what each request has left.
+    pub(crate) fn turns(&self, requests: &[Vec<usize>]) -> Vec<Turn> {
+        let blocks = self.blocks().min().unwrap_or(0);
+        turns(requests, self.limits().batch.min(TOGETHER), blocks)
     }
 
     /// Runs texts that fit one step, or one text, and pools their rows.
@@ -321,19 +324,29 @@ impl Context {
     }
 }
 
-/// How many of the first texts fit one step, at least one.
-fn group(texts: &[&[u32]], tokens: usize, blocks: usize) -> usize {
-    let (mut tokens_left, mut blocks_left) = (tokens, blocks);
-    let fits = texts.iter().take_while(|text| {
-        let (tokens, blocks) = (text.len(), text.len().div_ceil(BLOCK_TOKENS));
-        let fits = tokens <= tokens_left && blocks <= blocks_left;
-        if fits {
-            tokens_left -= tokens;
-            blocks_left -= blocks;
+/// A text that runs: the place of its request, and of it in the request.
+pub(crate) type Turn = (usize, usize);
+
+/// Texts that run in one step, in turns of their requests, given by the lengths of what each has left; at least one.
+fn turns(requests: &[Vec<usize>], tokens: usize, blocks: usize) -> Vec<Turn> {
+    let (mut tokens, mut blocks) = (tokens, blocks);
+    let mut taken: Vec<Turn> = Vec::new();
+    let longest = requests.iter().map(Vec::len).max().unwrap_or(0);
+    // A request whose next text does not fit is passed over until the next step: its texts stay in order.
+    let mut open = vec![true; requests.len()];
+    for round in 0..longest {
+        for (i, lengths) in requests.iter().enumerate() {
+            let Some(length) = lengths.get(round).filter(|_| open[i]) else { continue };
+            let needed = length.div_ceil(BLOCK_TOKENS);
+            open[i] = taken.is_empty() || (*length <= tokens && needed <= blocks);
+            if open[i] {
+                tokens = tokens.saturating_sub(*length);
+                blocks = blocks.saturating_sub(needed);
+                taken.push((i, round));
+            }
         }
-        fits
-    });
-    fits.count().max(1)
+    }
+    taken
 }
 
 /// Makes scores of pairs from those of the classifier's labels.
@@ -445,13 +458,23 @@ mod tests {
 
     #[test]
     fn groups_fit_tokens_and_blocks() {
-        let zeros = [0; 1000];
-        let group = |lengths: &[usize], tokens, blocks| {
-            super::group(&lengths.iter().map(|n| &zeros[..*n]).collect::<Vec<_>>(), tokens, blocks)
-        };
+        let group = |lengths: &[usize], tokens, blocks| turns(&[lengths.to_vec()], tokens, blocks).len();
         assert_eq!(group(&[10, 10, 10], 25, 100), 2);
         assert_eq!(group(&[10, 33, 10], 100, 3), 2);
         assert_eq!(group(&[1000, 10], 100, 3), 1);
+    }
+
+    #[test]
+    fn requests_take_turns_as_far_as_texts_fit() {
+        let requests = [vec![10, 10, 10], vec![5], vec![], vec![10, 1]];
+        assert_eq!(turns(&requests, 100, 100), [(0, 0), (1, 0), (3, 0), (0, 1), (3, 1), (0, 2)]);
+        // 36 tokens: the second round takes what fits, and nothing of a request behind what did not.
+        assert_eq!(turns(&requests, 36, 100), [(0, 0), (1, 0), (3, 0), (0, 1), (3, 1)]);
+        assert_eq!(turns(&[vec![30, 1], vec![10, 10]], 25, 100), [(0, 0)]);
+        assert_eq!(turns(&[vec![10, 30, 1], vec![10, 5]], 30, 100), [(0, 0), (1, 0), (1, 1)]);
+        // Each takes a block of its own.
+        assert_eq!(turns(&requests, 100, 2), [(0, 0), (1, 0)]);
+        assert_eq!(turns(&[vec![500]], 100, 2), [(0, 0)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use wootz::sample::{Picked, Sampler, SamplingParams, Vocab};
+use wootz::sample::{BlankVocab, Picked, Sampler, SamplingParams};
 use wootz::{
     Context, ContextOptions, Engine, EngineOptions, Event, Model, ModelOptions, Request, RowsWanted,
     SequenceId, StepPart, StopReason,
@@ -30,25 +30,6 @@ fn context(model: &Arc<Model>, device: &str) -> Context {
         ..ContextOptions::default()
     };
     Context::new(model.clone(), &options, &mut |_| ()).unwrap()
-}
-
-/// A vocabulary of the tiny model's size.
-struct Tokens(usize);
-
-impl Vocab for Tokens {
-    fn n_tokens(&self) -> usize {
-        self.0
-    }
-
-    fn end_tokens(&self) -> &[u32] {
-        &[]
-    }
-
-    fn piece(&self, _token: u32, _out: &mut Vec<u8>) {}
-
-    fn tokenize(&self, _text: &[u8]) -> Vec<u32> {
-        Vec::new()
-    }
 }
 
 fn seeded(seed: u64) -> SamplingParams {
@@ -79,7 +60,8 @@ fn the_same_logits_give_the_sampler_s_token() {
             let length = context.len(sequence);
             let logits = step(&mut context, sequence, &input);
             context.truncate(sequence, length).unwrap();
-            let host = host.get_or_insert_with(|| Sampler::new(seeded(5), &Tokens(logits.len())).unwrap());
+            let host =
+                host.get_or_insert_with(|| Sampler::new(seeded(5), &BlankVocab(logits.len())).unwrap());
             let sampling = host.on_device(0, &mut edits).unwrap();
             let parts = [StepPart { sequence, tokens: &input, rows: RowsWanted::Last }];
             let picked = context.step_picking(&parts, &[sampling]).unwrap();

@@ -56,6 +56,10 @@ impl Worker {
 
     /// Starts the step after `before`, which is under way.
     fn start_picking(&mut self, before: Option<&Flight>) -> Result<Option<Flight>, Error> {
+        // A device that cannot even do this picks nothing, and nobody need be asked for more.
+        if !self.context.can_pick(&Sampling::GREEDY) {
+            return Ok(None);
+        }
         let picked = |job: u64| before.and_then(|flight| flight.row(job));
         let pending = self.running.iter().map(|job| match picked(job.id) {
             Some(_) => usize::from(!job.ends_with_next()),

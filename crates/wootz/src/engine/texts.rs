@@ -5,10 +5,10 @@
 
 use std::sync::atomic::Ordering;
 
-use wootz_graph::{BLOCK_TOKENS, Wants};
+use wootz_graph::Wants;
 
 use super::worker::Worker;
-use crate::embed::{Embedding, Pooling, TOGETHER};
+use crate::embed::{Embedding, Pooling, Turn};
 use crate::error::Error;
 use crate::kv::KvError;
 
@@ -31,31 +31,6 @@ impl Texts {
     }
 }
 
-/// A text that runs: the place of its request, and of it in the request.
-type Turn = (usize, usize);
-
-/// Texts that run in one step, in turns of their requests, given by the lengths of what each has left; at least one.
-fn turns(requests: &[Vec<usize>], tokens: usize, blocks: usize) -> Vec<Turn> {
-    let (mut tokens, mut blocks) = (tokens, blocks);
-    let mut taken: Vec<Turn> = Vec::new();
-    let longest = requests.iter().map(Vec::len).max().unwrap_or(0);
-    // A request whose next text does not fit is passed over until the next step: its texts stay in order.
-    let mut open = vec![true; requests.len()];
-    for round in 0..longest {
-        for (i, lengths) in requests.iter().enumerate() {
-            let Some(length) = lengths.get(round).filter(|_| open[i]) else { continue };
-            let needed = length.div_ceil(BLOCK_TOKENS);
-            open[i] = taken.is_empty() || (*length <= tokens && needed <= blocks);
-            if open[i] {
-                tokens = tokens.saturating_sub(*length);
-                blocks = blocks.saturating_sub(needed);
-                taken.push((i, round));
-            }
-        }
-    }
-    taken
-}
-
 impl Worker {
     /// Runs one step of texts, where some wait.
     pub(super) fn embed(&mut self) {
@@ -66,9 +41,7 @@ impl Worker {
             true => texts.tokens[texts.done.len()..].iter().map(Vec::len).collect(),
             false => Vec::new(),
         });
-        let blocks = self.context.blocks().min().unwrap_or(0);
-        let tokens = self.context.limits().batch.min(TOGETHER);
-        let turns = turns(&lengths.collect::<Vec<_>>(), tokens, blocks);
+        let turns = self.context.turns(&lengths.collect::<Vec<_>>());
         let text = |(i, n): &Turn| {
             let texts = &self.texts[*i];
             texts.tokens[texts.done.len() + n].as_slice()
@@ -123,23 +96,5 @@ impl Worker {
             self.texts.remove(i);
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_take_turns_as_far_as_texts_fit() {
-        let requests = [vec![10, 10, 10], vec![5], vec![], vec![10, 1]];
-        assert_eq!(turns(&requests, 100, 100), [(0, 0), (1, 0), (3, 0), (0, 1), (3, 1), (0, 2)]);
-        // 36 tokens: the second round takes what fits, and nothing of a request behind what did not.
-        assert_eq!(turns(&requests, 36, 100), [(0, 0), (1, 0), (3, 0), (0, 1), (3, 1)]);
-        assert_eq!(turns(&[vec![30, 1], vec![10, 10]], 25, 100), [(0, 0)]);
-        assert_eq!(turns(&[vec![10, 30, 1], vec![10, 5]], 30, 100), [(0, 0), (1, 0), (1, 1)]);
-        // Each takes a block of its own.
-        assert_eq!(turns(&requests, 100, 2), [(0, 0), (1, 0)]);
-        assert_eq!(turns(&[vec![500]], 100, 2), [(0, 0)]);
     }
 }

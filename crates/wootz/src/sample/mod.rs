@@ -83,6 +83,26 @@ pub trait Vocab {
     fn tokenize(&self, text: &[u8]) -> Vec<u32>;
 }
 
+/// A vocabulary of so many tokens without texts, of which none ends one: for logits that come from no model.
+#[derive(Clone, Copy, Debug)]
+pub struct BlankVocab(pub usize);
+
+impl Vocab for BlankVocab {
+    fn n_tokens(&self) -> usize {
+        self.0
+    }
+
+    fn end_tokens(&self) -> &[u32] {
+        &[]
+    }
+
+    fn piece(&self, _token: u32, _out: &mut Vec<u8>) {}
+
+    fn tokenize(&self, _text: &[u8]) -> Vec<u32> {
+        Vec::new()
+    }
+}
+
 /// A row of logits from which nothing can be picked.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SampleError {
