@@ -225,10 +225,13 @@ impl Task {
         template: &ChatTemplate,
         messages: Vec<Message>,
     ) -> Result<(Rendered, usize), ApiError> {
+        if !self.settings.truncate {
+            return Ok((self.render(loaded.model(), template, messages)?, 0));
+        }
         let whole = self.render(loaded.model(), template, messages.clone())?;
         let context = loaded.engine.limits().context;
         let longest = context - self.settings.reserve(context);
-        if !self.settings.truncate || whole.tokens.len() <= longest {
+        if whole.tokens.len() <= longest {
             return Ok((whole, 0));
         }
         // What follows loses more and more, so the first that fits is found by halving.

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::response::Response;
+use base64::engine::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::{Value, json};
 use wootz::embed::Norm;
 use wootz::{Embedding, Engine, Handle, Model};
 
+use super::ollama::KEEP_ALIVE;
 use crate::chat::blocking;
 use crate::error::{ApiError, Kind};
 use crate::fields::{Field, Fields, Takes, field, kind};
@@ -25,6 +28,7 @@ const DIMENSIONS: Field = field(
     Takes::Int(1, i32::MAX as i64),
     "Numbers of each embedding: the first so many of the model's, normalised again.",
 );
+const OPTIONS: Field = field("options", Takes::Object, "Not read.");
 
 pub(crate) const EMBEDDINGS: &[Field] = &[
     MODEL,
@@ -57,17 +61,12 @@ pub(crate) const OLLAMA: &[Field] = &[
     TRUNCATE,
     DIMENSIONS,
     field("input", Takes::Any, "A text or a list of texts."),
-    field("options", Takes::Object, "Not read."),
-    field("keep_alive", Takes::Any, "Not read: the server's own time holds."),
+    OPTIONS,
+    KEEP_ALIVE,
 ];
 
-pub(crate) const OLLAMA_OLD: &[Field] = &[
-    MODEL,
-    TRUNCATE,
-    field("prompt", Takes::Text, "The text."),
-    field("options", Takes::Object, "Not read."),
-    field("keep_alive", Takes::Any, "Not read: the server's own time holds."),
-];
+pub(crate) const OLLAMA_OLD: &[Field] =
+    &[MODEL, TRUNCATE, field("prompt", Takes::Text, "The text."), OPTIONS, KEEP_ALIVE];
 
 pub(crate) const RERANK: &[Field] = &[
     MODEL,
@@ -380,19 +379,7 @@ fn write(reply: &impl Serialize) -> Result<Response, ApiError> {
 
 /// Numbers as base64 (RFC 4648) of their bytes as little-endian f32.
 fn base64_of(numbers: &[f32]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let mut word = [0; 4];
-        word[1..=three.len()].copy_from_slice(three);
-        let word = u32::from_be_bytes(word);
-        for digit in 0..4 {
-            let value = (word >> (18 - 6 * digit)) & 63;
-            text.push(if digit <= three.len() { char::from(DIGITS[value as usize]) } else { '=' });
-        }
-    }
-    text
+    STANDARD.encode(numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
 }
 
 #[cfg(test)]

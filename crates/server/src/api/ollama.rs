@@ -18,13 +18,16 @@ use crate::models::{Listing, Loaded};
 use crate::text::{self, Job, Prompt, Texts};
 use crate::toolcall::{self, Choice};
 
+pub(crate) const KEEP_ALIVE: Field =
+    field("keep_alive", Takes::Any, "Not read: the server's own time holds.");
+
 /// What both ways of generation take.
 pub(crate) const COMMON: &[Field] = &[
     field("model", Takes::Text, "The model's name or alias."),
     field("stream", Takes::Bool, "Whether the answer comes piece by piece; true by default."),
     field("format", Takes::Any, "\"json\", or a JSON Schema that the answer follows."),
     field("options", Takes::Object, "Sampling parameters and limits."),
-    field("keep_alive", Takes::Any, "Not read: the server's own time holds."),
+    KEEP_ALIVE,
     field("think", Takes::Any, "Whether the model reasons, or how much, where its template knows."),
     field(
         "truncate",
