@@ -72,9 +72,13 @@ pub(crate) struct ModelArgs {
 
 #[derive(Args, Clone)]
 pub(crate) struct DeviceArgs {
-    /// Device to compute on (see `wootz devices`).
+    /// Device to compute on (see `wootz devices`); several, as in cuda:0,cuda:1 or cuda,cpu, compute some of the layers
+    /// each.
     #[arg(long, default_value = "auto")]
     pub device: String,
+    /// Layers of each of several devices, in proportion [default: by their free memory].
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
+    pub split: Option<Vec<u32>>,
     /// CPU threads [default: one a core].
     #[arg(short, long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,

@@ -81,6 +81,7 @@ pub(crate) fn template_source(name: &str) -> anyhow::Result<String> {
 pub(crate) fn context_options(args: &DeviceArgs) -> ContextOptions {
     ContextOptions {
         device: args.device.clone(),
+        split: args.split.clone(),
         threads: args.threads,
         repack: if args.repack == Switch::Off { Repack::Off } else { Repack::Auto },
         context: args.ctx,
@@ -96,7 +97,17 @@ pub(crate) fn open_context(model: Arc<Model>, options: &ContextOptions) -> anyho
     let bar = output::progress("loading", model.arch().weights().total_bytes(), Unit::Bytes);
     let context = Context::new(model, options, &mut |bytes| bar.set_position(bytes));
     output::clear_progress();
-    Ok(context?)
+    let context = context?;
+    if let [_, _, ..] = context.placement() {
+        let mut first = 0;
+        let places = context.placement().iter().map(|(device, layers)| {
+            let text = format!("layers {first} to {} on {}", first + layers - 1, device.id);
+            first += layers;
+            text
+        });
+        output::note(&places.collect::<Vec<_>>().join(", "));
+    }
+    Ok(context)
 }
 
 /// Loads a model and starts an engine.

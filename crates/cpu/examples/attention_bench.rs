@@ -118,6 +118,7 @@ impl Model {
             sequences: &sequences,
             outputs: &[],
             groups: &groups,
+            hidden: &[],
         };
         let (heads, kv, dim) =
             (self.attention.heads as usize, self.spec.kv_heads as usize, self.spec.k_dim as usize);

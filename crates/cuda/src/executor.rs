@@ -388,7 +388,8 @@ impl Executor for CudaExecutor {
             return Err(RunError::Plan(format!("it was made for {}", plan.backend)));
         }
         self.weights.load(&plan.graph, 0, &mut |_| ())?;
-        let places = StepPlaces::new(&plan.graph.key, self.layout.groups.len());
+        let places =
+            StepPlaces::new(&plan.graph.key, self.layout.groups.len(), plan.graph.hidden_cols().unwrap_or(0));
         let inputs = DeviceBuffer::new(&self.machine, places.bytes(), "the inputs of a step")?;
         self.machine.clear(inputs.address(), places.bytes())?;
         let tables = plan.graph.nodes.iter().filter_map(|node| match &node.op {

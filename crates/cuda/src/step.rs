@@ -39,6 +39,9 @@ pub(crate) struct StepPlaces {
     /// Tiles at most.
     pub(crate) max_tiles: usize,
     pub(crate) groups: Vec<GroupPlaces>,
+    /// Hidden states, f32 `[tokens, hidden_cols]`.
+    pub(crate) hidden: usize,
+    hidden_cols: u32,
     /// Blocks of a sequence at most.
     pub(crate) max_blocks: usize,
     bytes: usize,
@@ -58,8 +61,9 @@ pub(crate) const TILE_ROWS: usize = 64;
 const COUNTS: usize = 16;
 
 impl StepPlaces {
-    /// The places for steps of a key, with block tables for `groups` cache groups.
-    pub(crate) fn new(key: &GraphKey, groups: usize) -> StepPlaces {
+    /// The places for steps of a key, with block tables for `groups` cache groups, that begin with hidden states of
+    /// `hidden_cols` columns, or with tokens where that is 0.
+    pub(crate) fn new(key: &GraphKey, groups: usize, hidden_cols: u32) -> StepPlaces {
         let mut end = COUNTS;
         let mut take = |n: usize| {
             let at = end;
@@ -83,12 +87,15 @@ impl StepPlaces {
             tiles: take(2 * max_tiles),
             max_tiles,
             groups: Vec::new(),
+            hidden: 0,
+            hidden_cols,
             max_blocks,
             bytes: 0,
         };
         places.groups = (0..groups)
             .map(|_| GroupPlaces { slots: take(tokens), first: take(seqs), blocks: take(seqs * max_blocks) })
             .collect();
+        places.hidden = take(tokens * hidden_cols as usize);
         places.bytes = end;
         places
     }
@@ -132,6 +139,9 @@ impl StepPlaces {
         put(self.positions, bytemuck::cast_slice(inputs.positions));
         put(self.sequences, inputs.sequences);
         put(self.outputs, bytemuck::cast_slice(inputs.outputs));
+        if self.hidden_cols > 0 {
+            put(self.hidden, bytemuck::cast_slice(inputs.hidden_rows(self.hidden_cols)?));
+        }
         let mut rows = vec![[0u32; 3]; seqs];
         for (row, (sequence, position)) in inputs.sequences.iter().zip(inputs.positions).enumerate() {
             let [start, count, length] = &mut rows[*sequence as usize];
@@ -198,7 +208,7 @@ mod tests {
 
     #[test]
     fn sequences_may_come_in_any_order() {
-        let places = StepPlaces::new(&key(), 1);
+        let places = StepPlaces::new(&key(), 1, 2);
         let tables = [BlockTable { first: 0, blocks: &[7, 3] }, BlockTable { first: 1, blocks: &[2, 5, 4] }];
         let inputs = StepInputs {
             tokens: &[9, 8, 7],
@@ -206,12 +216,14 @@ mod tests {
             sequences: &[1, 1, 0],
             outputs: &[2, 0],
             groups: &[TableSet { tables: &tables }],
+            hidden: &[0.5; 6],
         };
         let mut bytes = vec![0; places.bytes()];
         places.fill(&inputs, 2, &[8], &mut bytes).unwrap();
         assert_eq!(read(&bytes, TOKENS, 4), [3, 2, 2, 2]);
         assert_eq!(read(&bytes, places.tiles, 4), [2, 1, 0, 2]);
         assert_eq!(read(&bytes, places.tokens, 3), [9, 8, 7]);
+        assert_eq!(read(&bytes, places.hidden, 6), [0.5f32.to_bits(); 6]);
         assert_eq!(read(&bytes, places.starts, 2), [2, 0]);
         assert_eq!(read(&bytes, places.counts, 2), [1, 2]);
         assert_eq!(read(&bytes, places.lengths, 2), [32, 66]);
@@ -223,12 +235,18 @@ mod tests {
 
     #[test]
     fn inputs_that_do_not_fit_are_refused() {
-        let places = StepPlaces::new(&key(), 1);
+        let places = StepPlaces::new(&key(), 1, 0);
         let mut bytes = vec![0; places.bytes()];
         let tables = [BlockTable { first: 0, blocks: &[7] }; 3];
         let groups = [TableSet { tables: &tables }];
-        let inputs =
-            StepInputs { tokens: &[1], positions: &[0], sequences: &[0], outputs: &[], groups: &groups };
+        let inputs = StepInputs {
+            tokens: &[1],
+            positions: &[0],
+            sequences: &[0],
+            outputs: &[],
+            groups: &groups,
+            hidden: &[],
+        };
         assert!(places.fill(&inputs, 0, &[8], &mut bytes).is_ok());
         let mut fails = |inputs: StepInputs<'_>, blocks: u32| {
             let error = places.fill(&inputs, 0, &[blocks], &mut bytes);

@@ -58,17 +58,17 @@ impl<'a> GraphBuilder<'a> {
         self.weights.find(name)
     }
 
-    /// A step input `[rows, 1]`.
+    /// A step input.
     pub fn input(&mut self, input: Input) -> ValueId {
         if let Some((_, value)) = self.inputs.iter().find(|(i, _)| *i == input) {
             return *value;
         }
-        let rows = match input {
-            Input::Tokens | Input::Positions => Rows::Tokens,
-            Input::OutputRows => Rows::Outputs,
+        let (elem, rows, cols) = match input {
+            Input::Tokens | Input::Positions => (Elem::I32, Rows::Tokens, 1),
+            Input::OutputRows => (Elem::I32, Rows::Outputs, 1),
+            Input::Hidden { cols } => (Elem::F32, Rows::Tokens, cols),
         };
-        let value =
-            self.node(Op::Input(input), &[], Type::Matrix { elem: Elem::I32, rows, cols: 1 }, "input");
+        let value = self.node(Op::Input(input), &[], Type::Matrix { elem, rows, cols }, "input");
         self.inputs.push((input, value));
         value
     }

@@ -88,14 +88,15 @@ pub struct CacheLayout {
 }
 
 impl CacheLayout {
+    /// Bytes of all blocks of a cache.
+    pub fn cache_bytes(&self, cache: CacheId) -> u64 {
+        let spec = &self.caches[cache.0 as usize];
+        let blocks = u64::from(self.groups[spec.group as usize].blocks);
+        blocks * spec.block_bytes(self.k_type, self.v_type) as u64
+    }
+
     /// Bytes of all blocks of all caches.
     pub fn total_bytes(&self) -> u64 {
-        self.caches
-            .iter()
-            .map(|c| {
-                let blocks = u64::from(self.groups[c.group as usize].blocks);
-                blocks * c.block_bytes(self.k_type, self.v_type) as u64
-            })
-            .sum()
+        (0..self.caches.len() as u32).map(|id| self.cache_bytes(CacheId(id))).sum()
     }
 }

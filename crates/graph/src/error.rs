@@ -61,6 +61,14 @@ pub enum GraphError {
         /// Kernel name.
         kernel: &'static str,
     },
+    /// A graph cannot be cut between two layers.
+    #[error("the model cannot be cut before layer {layer}: {reason}")]
+    Split {
+        /// The first layer after the cut.
+        layer: usize,
+        /// What is in the way.
+        reason: String,
+    },
     /// A value is read that no node produces.
     #[error("value {} is read but never produced", value.0)]
     Dangling {

@@ -1,8 +1,10 @@
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::cache::CacheSpec;
 use crate::key::GraphKey;
 use crate::op::{Input, Op};
+use crate::weights::{WeightId, WeightTable};
 
 /// A value of a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -168,6 +170,20 @@ impl Graph {
     /// Whether a value is the ids of the step's tokens.
     pub fn is_tokens(&self, value: ValueId) -> bool {
         self.producer(value).is_some_and(|node| matches!(self.node(node).op, Op::Input(Input::Tokens)))
+    }
+
+    /// Columns of the hidden states that the step begins with; `None` where it begins with tokens.
+    pub fn hidden_cols(&self) -> Option<u32> {
+        self.nodes.iter().find_map(|node| match node.op {
+            Op::Input(Input::Hidden { cols }) => Some(cols),
+            _ => None,
+        })
+    }
+
+    /// Bytes of all weights that the graph uses, each once.
+    pub fn weight_bytes(&self, weights: &WeightTable) -> u64 {
+        let used: BTreeSet<WeightId> = self.nodes.iter().flat_map(|node| node.op.weights()).collect();
+        used.into_iter().map(|id| weights.info(id).bytes()).sum()
     }
 
     /// Whether a value is returned by the step.

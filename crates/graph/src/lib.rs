@@ -21,6 +21,7 @@ pub mod passes;
 mod plan;
 pub mod sampling;
 mod size;
+mod split;
 mod step;
 mod weights;
 
@@ -38,5 +39,6 @@ pub use op::Op;
 pub use plan::{After, Plan, Region, Span, Step};
 pub use sampling::{LogitEdit, Picked, Sampling};
 pub use size::ByteSize;
+pub use split::split;
 pub use step::{BlockTable, StepInputs, StepOutput, TableSet, picked_token};
 pub use weights::{SpecEntry, WeightId, WeightInfo, WeightSource, WeightSpec, WeightTable};

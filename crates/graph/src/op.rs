@@ -9,7 +9,7 @@ use crate::weights::WeightId;
 /// An operation of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
-    /// A step input. No inputs; one output `[rows, 1]` of i32.
+    /// A step input. No inputs; one output.
     Input(Input),
     /// Rows of an embedding table times `scale`: ids `[rows, 1]`, of tokens or positions → `[rows, dim]`.
     Embed {
@@ -79,12 +79,17 @@ pub enum Op {
 /// An input that the engine fills for each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// Token ids `[tokens, 1]`.
+    /// Token ids `[tokens, 1]` of i32.
     Tokens,
-    /// Positions of the tokens in their sequences `[tokens, 1]`.
+    /// Positions of the tokens in their sequences `[tokens, 1]` of i32.
     Positions,
-    /// Rows to return `[outputs, 1]`.
+    /// Rows to return `[outputs, 1]` of i32.
     OutputRows,
+    /// Hidden states `[tokens, cols]` of f32, which another device has computed.
+    Hidden {
+        /// Columns.
+        cols: u32,
+    },
 }
 
 /// How a norm centres and scales.

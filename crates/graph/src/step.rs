@@ -38,9 +38,23 @@ pub struct StepInputs<'a> {
     pub outputs: &'a [i32],
     /// Block tables by cache group.
     pub groups: &'a [TableSet<'a>],
+    /// Hidden states `[tokens, cols]` of a plan that begins with them; unused by others.
+    pub hidden: &'a [f32],
 }
 
-impl StepInputs<'_> {
+impl<'a> StepInputs<'a> {
+    /// The hidden states, of `cols` columns.
+    ///
+    /// # Errors
+    /// There is not a row for each token.
+    pub fn hidden_rows(&self, cols: u32) -> Result<&'a [f32], RunError> {
+        if self.hidden.len() == self.tokens.len() * cols as usize {
+            return Ok(self.hidden);
+        }
+        let (found, tokens) = (self.hidden.len(), self.tokens.len());
+        Err(RunError::Input(format!("{found} numbers as hidden states of {tokens} tokens, {cols} of each")))
+    }
+
     /// Rows that a step of a plan with this key returns.
     pub fn output_rows(&self, key: &GraphKey) -> usize {
         match key.outputs {

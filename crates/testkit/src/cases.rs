@@ -2,7 +2,7 @@
 //!
 //! Values enter a case as rows of an F32 embedding, so that a case needs no operation of its own.
 
-use wootz_graph::op::{Activation, Attention, Gating, Norm, NormKind, Rope, RopeStyle, Route, Yarn};
+use wootz_graph::op::{Activation, Attention, Gating, Input, Norm, NormKind, Rope, RopeStyle, Route, Yarn};
 use wootz_graph::{BLOCK_TOKENS, CacheId, CacheSpec, GraphBuilder, KvType, Output, ValueId};
 use wootz_quant::WeightType;
 
@@ -26,12 +26,15 @@ pub struct Case {
 }
 
 /// One step of a case.
+#[derive(Default)]
 pub(crate) struct CaseStep {
     pub(crate) tokens: Vec<i32>,
     pub(crate) positions: Vec<i32>,
     pub(crate) sequences: Vec<u32>,
     /// Rows returned; `None` for all.
     pub(crate) outputs: Option<Vec<i32>>,
+    /// Hidden states that the step begins with.
+    pub(crate) hidden: Vec<f32>,
 }
 
 impl Case {
@@ -124,6 +127,7 @@ fn simple(
             positions: (0..tokens as i32).collect(),
             sequences: vec![0; tokens],
             outputs: None,
+            hidden: Vec::new(),
         }],
         build: Box::new(move |b| {
             let ins = inputs_of(b, inputs);
@@ -179,30 +183,9 @@ fn linears() -> Vec<Case> {
             }
         }
     }
-    // Several matrices on one input, as in q, k and v, with different types, and a unit and a sum after them.
     for tokens in [1, 5, 40] {
-        cases.push(simple(
-            format!("block, {tokens} tokens"),
-            5e-4,
-            tokens,
-            &[256],
-            |w, rng| {
-                w.random(rng, "norm", WeightType::F32, 1, 256, 1.0);
-                w.random(rng, "gate", WeightType::Q4_K, 96, 256, 0.1);
-                w.random(rng, "up", WeightType::Q6_K, 96, 256, 0.1);
-                w.random(rng, "down", WeightType::Q8_0, 256, 96, 0.1);
-            },
-            |b, ins| {
-                let weight = Some(b.weight("norm"));
-                let norm = Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None };
-                let h = b.norm(ins[0], norm, "norm");
-                let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
-                let (g, u) = (b.linear(h, gate, None, "gate"), b.linear(h, up, None, "up"));
-                let y = b.glu(g, u, Activation::Silu);
-                let y = b.linear(y, down, None, "down");
-                b.add(ins[0], y, "residual")
-            },
-        ));
+        cases.push(block(tokens, false));
+        cases.push(block(tokens, true));
     }
     // A part of a fused matrix.
     cases.push(simple(
@@ -217,6 +200,40 @@ fn linears() -> Vec<Case> {
         },
     ));
     cases
+}
+
+/// Several matrices on one input, as in q, k and v, with different types, and a unit and a sum after them; on embeddings
+/// of tokens, or on hidden states as a device gets them that begins with a later layer.
+fn block(tokens: usize, hidden: bool) -> Case {
+    let start = if hidden { " of hidden states" } else { "" };
+    let mut case = simple(
+        format!("block{start}, {tokens} tokens"),
+        5e-4,
+        tokens,
+        if hidden { &[] } else { &[256] },
+        |w, rng| {
+            w.random(rng, "norm", WeightType::F32, 1, 256, 1.0);
+            w.random(rng, "gate", WeightType::Q4_K, 96, 256, 0.1);
+            w.random(rng, "up", WeightType::Q6_K, 96, 256, 0.1);
+            w.random(rng, "down", WeightType::Q8_0, 256, 96, 0.1);
+        },
+        move |b, ins| {
+            let x = if hidden { b.input(Input::Hidden { cols: 256 }) } else { ins[0] };
+            let weight = Some(b.weight("norm"));
+            let norm = Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None };
+            let h = b.norm(x, norm, "norm");
+            let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
+            let (g, u) = (b.linear(h, gate, None, "gate"), b.linear(h, up, None, "up"));
+            let y = b.glu(g, u, Activation::Silu);
+            let y = b.linear(y, down, None, "down");
+            b.add(x, y, "residual")
+        },
+    );
+    if hidden {
+        let mut rng = Rng::new(tokens as u64);
+        case.steps[0].hidden = (0..256 * tokens).map(|_| rng.normal()).collect();
+    }
+    case
 }
 
 fn embeds() -> Vec<Case> {
@@ -420,7 +437,7 @@ fn attention(
     case.steps = chunks
         .iter()
         .map(|parts| {
-            let mut step = CaseStep { tokens: vec![], positions: vec![], sequences: vec![], outputs: None };
+            let mut step = CaseStep::default();
             for (sequence, n) in *parts {
                 for _ in 0..*n {
                     step.tokens.push(rng.below(TABLE) as i32);

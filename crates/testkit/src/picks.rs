@@ -178,6 +178,7 @@ impl Table {
                 sequences: &sequences,
                 outputs: &[],
                 groups: &[TableSet { tables: &tables }][..0],
+                hidden: &[],
             };
             let ticket = executor.submit_picking(program, &inputs, sampling).map_err(|e| e.to_string())?;
             if let Some(before) = under_way.replace(ticket) {

@@ -60,6 +60,7 @@ fn with_inputs<R>(case: &Case, step: &CaseStep, run: impl FnOnce(&StepInputs<'_>
         sequences: &step.sequences,
         outputs: step.outputs.as_deref().unwrap_or(&[]),
         groups: &groups,
+        hidden: &step.hidden,
     })
 }
 

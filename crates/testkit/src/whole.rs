@@ -44,6 +44,7 @@ pub fn interpret(
         sequences: &vec![0; n],
         outputs: &[],
         groups: &groups,
+        hidden: &[],
     };
     let mut interpreter = Interpreter::new(model.weights().clone(), source, layout);
     interpreter.run(&graph, &inputs).expect("inputs that fit the graph").remove(0).1

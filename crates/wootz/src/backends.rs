@@ -103,8 +103,8 @@ pub(crate) fn backend(name: &str) -> Result<Arc<dyn Backend>, Error> {
 /// An open device with its backend.
 pub(crate) type Opened = (Arc<dyn Backend>, Arc<dyn Device>);
 
-/// Opens a device by its name; `auto` is the first one whose backend `suits`, `metal` the Metal device that the environment chooses or the
-/// one with the largest memory.
+/// Opens a device by its name or its backend's, which stands for the first; `auto` is the first one whose backend
+/// `suits`, `metal` the Metal device that the environment chooses or the one with the largest memory.
 pub(crate) fn open(
     name: &str,
     cpu: CpuOptions,
@@ -128,6 +128,7 @@ pub(crate) fn open(
         let chosen = match (name, backend.name()) {
             ("metal", "metal") => preferred_metal(&devices),
             ("auto", _) if !devices.is_empty() && suits(&*backend) => Some(0),
+            (name, own) if name == own && !devices.is_empty() => Some(0),
             _ => devices.iter().position(|info| info.id == name),
         };
         if let Some(index) = chosen {

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use wootz_cpu::CpuOptions;
 use wootz_graph::{
-    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, Device, DeviceInfo, DeviceKind, DeviceLimits,
-    GraphKey, KvType, LoadRequest, MemoryUse, Picked, Plan, Sampling, StepInputs, StepOutput, StepTime,
-    TableSet, Ticket, Wants, picked_token,
+    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, DeviceInfo, DeviceKind, DeviceLimits, Graph,
+    GraphKey, KvType, MemoryUse, Picked, Plan, Sampling, StepInputs, StepOutput, StepTime, TableSet, Ticket,
+    Wants, picked_token, split,
 };
 
 use crate::error::Error;
 use crate::kv::{BlockOp, Group, GroupKind, KvCache, KvConfig, SeqId};
 use crate::model::Model;
 use crate::options::{ContextOptions, Repack};
+use crate::placement::{self, Place};
 use crate::runner::{self, Runner};
 
 /// A sequence of a context.
@@ -73,14 +73,17 @@ const NAMESPACE: &str = "";
 /// plans and other programs.
 const CACHE_SHARE: u64 = 2;
 
+/// Positions for which room is left where layers are split by memory and the user names no context.
+const USUAL: usize = 4096;
+
 /// A context that the user has not named is never shorter than this, but for models whose own is.
 const SHORTEST: usize = 512;
 
 /// A model on a device.
 pub struct Context {
     model: Arc<Model>,
-    device: Arc<dyn Device>,
     info: DeviceInfo,
+    placement: Vec<(DeviceInfo, usize)>,
     runner: Runner,
     kv: KvCache,
     layout: CacheLayout,
@@ -110,19 +113,17 @@ impl Context {
         let wants = model.arch().wants();
         let one = GraphKey { wants, ..runner::key(1, 1, 1, false, 1, 1) };
         let suits = |backend: &dyn Backend| runner::compile(&model, backend, one).is_ok();
-        let cpu = CpuOptions { threads: options.threads, repack: options.repack, isa: None };
-        let (backend, device) = crate::backends::open(&options.device, cpu, &suits)?;
-        let info = device.info();
-        let (limits, layout) = fit(&model, &info, options)?;
+        let uses = model.arch().graph(one)?;
+        let sequences = options.sequences.max(1);
+        let usual = options.context.unwrap_or(USUAL).min(model.arch().hparams().context_length as usize);
+        let caches = layout(&model, usual, sequences, options.batch.max(1), options);
+        let places = placement::places(options, &uses, model.arch().weights(), &caches, &suits)?;
+        let info = placement::together(&places);
+        let placement = places.iter().map(|place| (place.info.clone(), place.layers)).collect();
+        let (limits, layout) = fit(&model, &places, uses, options)?;
         let key = GraphKey { wants, ..runner::key(limits.batch, 1, 1, false, 1, limits.context) };
         let graph = model.arch().graph(key)?;
-        let request = LoadRequest {
-            weights: model.arch().weights().clone(),
-            source: model.weight_source(),
-            caches: layout.clone(),
-            graph: &graph,
-        };
-        let executor = device.load(request, progress)?;
+        let runner = Runner::load(model.clone(), places, graph, &layout, limits.context, progress)?;
         let groups = layout.groups.iter().map(|g| Group {
             kind: match g.window {
                 None => GroupKind::Full,
@@ -132,8 +133,7 @@ impl Context {
         });
         let config = KvConfig { block_tokens: BLOCK_TOKENS, groups: groups.collect() };
         let kv = KvCache::new(config).map_err(|e| Error::State(e.to_string()))?;
-        let runner = Runner::new(model.clone(), backend, executor, limits.context);
-        Ok(Context { model, device, info, runner, kv, layout, limits, buffers: Buffers::default() })
+        Ok(Context { model, info, placement, runner, kv, layout, limits, buffers: Buffers::default() })
     }
 
     /// The model.
@@ -141,9 +141,14 @@ impl Context {
         &self.model
     }
 
-    /// The device that computes.
+    /// The device that computes; several are described as one.
     pub fn device(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    /// The devices that compute, in order, and the number of layers of each.
+    pub fn placement(&self) -> &[(DeviceInfo, usize)] {
+        &self.placement
     }
 
     /// How much fits.
@@ -156,12 +161,12 @@ impl Context {
         self.runner.memory()
     }
 
-    /// What the device can do at most, measured on it.
+    /// What each device can do at most, measured on it.
     ///
     /// # Errors
-    /// The device fails.
-    pub fn device_limits(&self) -> Result<DeviceLimits, Error> {
-        Ok(self.device.limits()?)
+    /// A device fails.
+    pub fn device_limits(&self) -> Result<Vec<DeviceLimits>, Error> {
+        self.runner.limits()
     }
 
     /// Blocks of each group of caches that a sequence of `length` positions takes at most.
@@ -256,7 +261,7 @@ impl Context {
 
     /// Whether the device can pick a token in this way.
     pub fn can_pick(&mut self, sampling: &Sampling<'_>) -> bool {
-        self.runner.executor().can_pick(sampling)
+        self.runner.can_pick(sampling)
     }
 
     /// Computes tokens as [`step`](Self::step) does, and lets the device pick a token from each row asked for, as
@@ -288,14 +293,14 @@ impl Context {
 
     /// Waits for a step. After a failure, its sequences are as they were before it.
     pub(crate) fn finish_picking(&mut self, picking: Picking) -> Result<Vec<Picked>, Error> {
-        match self.runner.executor().wait_picked(picking.ticket) {
+        match self.runner.picked(picking.ticket) {
             Ok(picked) => {
                 keep(&mut self.kv, &picking.parts)?;
                 Ok(picked)
             }
             Err(e) => {
                 take_back(&mut self.kv, &picking.parts);
-                Err(e.into())
+                Err(e)
             }
         }
     }
@@ -308,7 +313,7 @@ impl Context {
     /// Gives up a step that builds on one that failed.
     pub(crate) fn abandon(&mut self, picking: Picking) {
         // Whether it fails as well does not matter.
-        let _ = self.runner.executor().wait_picked(picking.ticket);
+        let _ = self.runner.picked(picking.ticket);
         take_back(&mut self.kv, &picking.parts);
     }
 
@@ -362,7 +367,7 @@ impl Context {
     fn copy_blocks(&mut self) -> Result<(), Error> {
         for op in self.kv.take_ops() {
             if let BlockOp::Copy { group, src, dst } = op {
-                self.runner.executor().copy_blocks(group as u32, &[(src, dst)])?;
+                self.runner.copy_blocks(group as u32, &[(src, dst)])?;
             }
         }
         Ok(())
@@ -413,17 +418,17 @@ impl Context {
             tables.push(list.collect::<Result<_, Error>>()?);
         }
         let groups: Vec<TableSet<'_>> = tables.iter().map(|t| TableSet { tables: t }).collect();
-        let inputs = StepInputs { tokens, positions, sequences, outputs, groups: &groups };
+        let inputs = StepInputs { tokens, positions, sequences, outputs, groups: &groups, hidden: &[] };
         self.runner.submit(&inputs, sampling, all, span, wants)
     }
 
     /// Starts or stops the timing of plan steps.
     pub(crate) fn set_tracing(&mut self, on: bool) {
-        self.runner.executor().set_tracing(on);
+        self.runner.set_tracing(on);
     }
 
-    /// Step times since the last call, with their plans.
-    pub(crate) fn take_trace(&mut self) -> Result<Vec<(Plan, Vec<StepTime>)>, Error> {
+    /// Step times since the last call, with their plans and the number of the device.
+    pub(crate) fn take_trace(&mut self) -> Result<Vec<(usize, Plan, Vec<StepTime>)>, Error> {
         self.runner.take_trace()
     }
 
@@ -457,8 +462,21 @@ fn take_back(kv: &mut KvCache, growth: &[Growth]) {
     }
 }
 
-/// Context length and caches that fit a device.
-fn fit(model: &Model, info: &DeviceInfo, options: &ContextOptions) -> Result<(Limits, CacheLayout), Error> {
+/// The memory of a device that a part of a model is for.
+struct Room {
+    /// Bytes that caches may take, where known.
+    free: Option<u64>,
+    /// The part.
+    graph: Graph,
+}
+
+/// Context length and caches that fit the devices; `graph` uses all weights.
+fn fit(
+    model: &Model,
+    places: &[Place],
+    graph: Graph,
+    options: &ContextOptions,
+) -> Result<(Limits, CacheLayout), Error> {
     let hp = model.arch().hparams();
     let sequences = options.sequences.max(1);
     // An encoder takes a text in one step, and has no positions beyond those that it knows.
@@ -466,36 +484,54 @@ fn fit(model: &Model, info: &DeviceInfo, options: &ContextOptions) -> Result<(Li
         true => (usize::MAX, options.batch.max(1)),
         false => (hp.context_length as usize, options.batch.max(hp.context_length as usize)),
     };
-    let layout = |context: usize| layout(model, context, sequences, batch, options);
-    let memory = info.memory_free.into_iter().chain(options.memory).min();
-    let on_cpu = info.kind == DeviceKind::Cpu;
-    let stored = on_cpu && options.repack == Repack::Off;
-    let weights = if stored { 0 } else { model.arch().weights().total_bytes() };
-    let free = memory.map(|memory| match memory.checked_sub(weights) {
-        Some(rest) => rest,
-        // The CPU reads from the file what is too large for the machine, and caches go before it.
-        None if on_cpu && options.memory.is_none_or(|limit| weights <= limit) => memory,
-        None => 0,
+    let layers: Vec<usize> = places.iter().map(|place| place.layers).collect();
+    let rooms = places.iter().zip(split(graph, &layers)?).map(|(place, graph)| {
+        let weights = graph.weight_bytes(model.arch().weights());
+        Room { free: cache_memory(&place.info, weights, options), graph }
     });
+    let rooms: Vec<Room> = rooms.collect();
+    let layout = |context: usize| layout(model, context, sequences, batch, options);
+    let needed = |context: usize, room: &Room| {
+        CacheLayout { caches: room.graph.caches.clone(), ..layout(context) }.total_bytes()
+    };
     let longest = hp.context_length as usize;
-    let context = match (options.context.map(|context| context.min(most)), free) {
-        (Some(context), _) => context.max(1),
-        (None, None) => longest,
-        (None, Some(free)) => {
+    let context = match options.context {
+        Some(context) => context.min(most).max(1),
+        None => {
+            let tight = |context: usize| {
+                let full = |room: &Room| room.free.is_some_and(|f| needed(context, room) > f / CACHE_SHARE);
+                rooms.iter().any(full)
+            };
             let mut context = longest;
-            while context > SHORTEST && layout(context).total_bytes() > free / CACHE_SHARE {
+            while context > SHORTEST && tight(context) {
                 context = (context / 2).next_multiple_of(BLOCK_TOKENS).max(SHORTEST);
             }
             context
         }
     };
-    let needed = layout(context).total_bytes();
-    if let Some(available) = free.filter(|free| needed > *free) {
-        return Err(Error::ContextMemory { context, needed, available });
+    for room in &rooms {
+        let needed = needed(context, room);
+        if let Some(available) = room.free.filter(|free| needed > *free) {
+            return Err(Error::ContextMemory { context, needed, available });
+        }
     }
     // A step never has more tokens than the context.
     let limits = Limits { context, sequences, batch: batch.min(context) };
     Ok((limits, layout(context)))
+}
+
+/// Bytes that caches may take on a device beside so many of weights, where its memory is known.
+fn cache_memory(info: &DeviceInfo, weights: u64, options: &ContextOptions) -> Option<u64> {
+    let memory = info.memory_free.into_iter().chain(options.memory).min()?;
+    let on_cpu = info.kind == DeviceKind::Cpu;
+    let stored = on_cpu && options.repack == Repack::Off;
+    let weights = if stored { 0 } else { weights };
+    Some(match memory.checked_sub(weights) {
+        Some(rest) => rest,
+        // The CPU reads from the file what is too large for the machine, and caches go before it.
+        None if on_cpu && options.memory.is_none_or(|limit| weights <= limit) => memory,
+        None => 0,
+    })
 }
 
 /// Blocks that a sequence of `length` positions takes at most in a group with this window.

@@ -58,6 +58,14 @@ pub enum Error {
         /// The devices of this machine.
         known: String,
     },
+    /// A model's layers cannot be split over the devices.
+    #[error("the layers cannot be split over the devices: found {found}, expected {expected}")]
+    Split {
+        /// What was found.
+        found: String,
+        /// What is needed.
+        expected: String,
+    },
     /// A request does not fit the context.
     #[error(
         "prompt of {prompt} tokens and {max_tokens} to generate do not fit the context of {context} tokens{hint}"

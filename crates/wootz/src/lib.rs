@@ -41,6 +41,7 @@ pub mod measure;
 mod model;
 mod options;
 pub mod perplexity;
+mod placement;
 mod request;
 mod runner;
 pub mod sample;

@@ -248,6 +248,8 @@ impl Checksum {
 pub struct TracedStep {
     /// Whether it belongs to the prompt.
     pub prompt: bool,
+    /// The device that it ran on, by its number in [`Context::placement`].
+    pub device: usize,
     /// Kernel name.
     pub kernel: String,
     /// Names of the nodes.
@@ -267,8 +269,8 @@ pub struct TracedStep {
 /// A run, step by step.
 #[derive(Clone, Debug)]
 pub struct Traced {
-    /// What the device can do at most.
-    pub limits: Limits,
+    /// What each device can do at most.
+    pub limits: Vec<Limits>,
     /// Steps in the order in which they ran.
     pub steps: Vec<TracedStep>,
 }
@@ -311,13 +313,14 @@ fn traced(
             kv_bits: context.kv_bits(),
         };
         let model = context.model().clone();
-        for (plan, times) in context.take_trace()? {
+        for (device, plan, times) in context.take_trace()? {
             for time in times {
                 let step = &plan.steps[time.step as usize];
                 let cost = cost(&plan.graph, model.arch().weights(), step, counts);
                 let nodes = step.nodes.iter().map(|n| plan.graph.node(*n));
                 steps.push(TracedStep {
                     prompt: of_prompt,
+                    device,
                     kernel: step.kernel.to_owned(),
                     label: nodes.clone().map(|n| n.label).collect::<Vec<_>>().join("+"),
                     layer: nodes.clone().find_map(|n| n.layer),

@@ -1,37 +1,79 @@
-//! Steps of a model on a device: makes plans as they are needed and runs them.
+//! Steps of a model on its devices: makes plans as they are needed and runs them.
+//!
+//! Each device computes a run of layers, a [`Stage`]; a step goes through all of them in order. Hidden states pass from
+//! one to the next through the host: some KiB a token.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use wootz_graph::{
-    Backend, Executor, Graph, GraphKey, MemoryUse, Outputs, Plan, ProgramId, Sampling, StepInputs,
-    StepOutput, StepTime, Ticket, Wants, passes,
+    Backend, CacheLayout, Device, DeviceLimits, Executor, Graph, GraphKey, LoadRequest, MemoryUse, Outputs,
+    Picked, Plan, ProgramId, RunError, Sampling, StepInputs, StepOutput, StepTime, Ticket, Wants, passes,
+    split,
 };
 
 use crate::error::Error;
 use crate::model::Model;
+use crate::placement::Place;
 
 /// Cached positions that the smallest plan is made for.
 const MIN_SPAN: usize = 256;
 
-/// A model on a device.
+/// A run of layers on a device.
+struct Stage {
+    backend: Arc<dyn Backend>,
+    device: Arc<dyn Device>,
+    executor: Box<dyn Executor>,
+    layers: usize,
+}
+
+/// A model on its devices.
 pub(crate) struct Runner {
     model: Arc<Model>,
-    backend: Arc<dyn Backend>,
-    executor: Box<dyn Executor>,
-    programs: HashMap<GraphKey, ProgramId>,
-    plans: Vec<(ProgramId, GraphKey)>,
+    stages: Vec<Stage>,
+    /// A program for each stage.
+    programs: HashMap<GraphKey, Vec<ProgramId>>,
     context: usize,
+    /// The step that was submitted last, if it picks tokens.
+    picking: Option<Ticket>,
+    /// What a step picked, where it was waited for early: a step after it begins on another device.
+    told: Option<(Ticket, Result<Vec<Picked>, RunError>)>,
+    /// What the stage that ran last handed on.
+    hidden: Vec<f32>,
 }
 
 impl Runner {
-    pub(crate) fn new(
+    /// Loads the parts of `graph`, which uses all weights, each on its device with its caches; `progress` is told the bytes
+    /// of weights done.
+    pub(crate) fn load(
         model: Arc<Model>,
-        backend: Arc<dyn Backend>,
-        executor: Box<dyn Executor>,
+        places: Vec<Place>,
+        graph: Graph,
+        caches: &CacheLayout,
         context: usize,
-    ) -> Runner {
-        Runner { model, backend, executor, programs: HashMap::new(), plans: Vec::new(), context }
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Runner, Error> {
+        let layers: Vec<usize> = places.iter().map(|place| place.layers).collect();
+        let (mut stages, mut before) = (Vec::new(), 0);
+        for (Place { backend, device, layers, .. }, part) in places.into_iter().zip(split(graph, &layers)?) {
+            let request = LoadRequest {
+                weights: model.arch().weights().clone(),
+                source: model.weight_source(),
+                caches: CacheLayout { caches: part.caches.clone(), ..caches.clone() },
+                graph: &part,
+            };
+            let executor = device.load(request, &mut |bytes| progress(before + bytes))?;
+            before += part.weight_bytes(model.arch().weights());
+            stages.push(Stage { backend, device, executor, layers });
+        }
+        let (programs, hidden) = (HashMap::new(), Vec::new());
+        Ok(Runner { model, stages, programs, context, picking: None, told: None, hidden })
+    }
+
+    /// The stage that returns rows and picks tokens.
+    fn last(&mut self) -> &mut dyn Executor {
+        let last = self.stages.len() - 1;
+        &mut *self.stages[last].executor
     }
 
     /// Starts one step; `span` is the largest number of cached positions that a sequence has after it, `sampling` says
@@ -47,53 +89,161 @@ impl Runner {
         let sequences = inputs.sequences.last().map_or(1, |s| *s as usize + 1);
         let (tokens, outputs) = (inputs.tokens.len(), inputs.outputs.len());
         let key = GraphKey { wants, ..key(tokens, sequences, outputs, all_rows, span, self.context) };
-        let program = self.program(key)?;
-        Ok(match sampling {
-            Some(sampling) => self.executor.submit_picking(program, inputs, sampling)?,
-            None => self.executor.submit(program, inputs)?,
-        })
+        self.prepare(key)?;
+        let told;
+        let mut inputs = *inputs;
+        if self.stages.len() > 1 && inputs.tokens.iter().any(|token| *token < 0) {
+            told = self.tell_picked(inputs.tokens)?;
+            inputs.tokens = &told;
+        }
+        let programs = &self.programs[&key];
+        let last = self.stages.len() - 1;
+        for (stage, program) in self.stages[..last].iter_mut().zip(programs) {
+            let ticket = stage.executor.submit(*program, &StepInputs { hidden: &self.hidden, ..inputs })?;
+            let rows = stage.executor.wait(ticket)?.data;
+            self.hidden.clear();
+            self.hidden.extend_from_slice(rows);
+        }
+        let inputs = StepInputs { hidden: &self.hidden, ..inputs };
+        let executor = &mut self.stages[last].executor;
+        let ticket = match sampling {
+            Some(sampling) => executor.submit_picking(programs[last], &inputs, sampling)?,
+            None => executor.submit(programs[last], &inputs)?,
+        };
+        self.picking = sampling.map(|_| ticket);
+        Ok(ticket)
+    }
+
+    /// Tokens with those in place that the step before picked; waits for it.
+    fn tell_picked(&mut self, tokens: &[i32]) -> Result<Vec<i32>, RunError> {
+        let failed = || RunError::Input("the step before picked no tokens".into());
+        let before = self.picking.ok_or_else(failed)?;
+        if self.told.as_ref().is_none_or(|(ticket, _)| *ticket != before) {
+            self.told = Some((before, self.last().wait_picked(before)));
+        }
+        // Whoever waits for a step that failed hears why, and gives this one up.
+        let picked = self.told.as_ref().and_then(|(_, picked)| picked.as_ref().ok()).ok_or_else(failed)?;
+        let token = |token: &i32| match u32::try_from(*token) {
+            Ok(_) => Ok(*token),
+            Err(_) => match picked.get((-1 - i64::from(*token)) as usize) {
+                Some(Picked::Token(token) | Picked::BadLogit { token, .. }) => Ok(*token as i32),
+                Some(Picked::NoCandidate) => Ok(0),
+                None => Err(failed()),
+            },
+        };
+        tokens.iter().map(token).collect()
     }
 
     /// What a step returned.
     pub(crate) fn output(&mut self, ticket: Ticket) -> Result<StepOutput<'_>, Error> {
-        Ok(self.executor.wait(ticket)?)
+        Ok(self.last().wait(ticket)?)
     }
 
-    /// The compiled plan for a key.
-    pub(crate) fn program(&mut self, key: GraphKey) -> Result<ProgramId, Error> {
-        if let Some(program) = self.programs.get(&key) {
-            return Ok(*program);
+    /// Whether tokens can be picked in this way.
+    pub(crate) fn can_pick(&mut self, sampling: &Sampling<'_>) -> bool {
+        self.last().can_pick(sampling)
+    }
+
+    /// The tokens that a step picked.
+    pub(crate) fn picked(&mut self, ticket: Ticket) -> Result<Vec<Picked>, Error> {
+        let told = self.told.take_if(|(told, _)| *told == ticket);
+        let picked = told.map_or_else(|| self.last().wait_picked(ticket), |(_, picked)| picked)?;
+        if self.picking == Some(ticket) {
+            self.told = Some((ticket, Ok(picked.clone())));
         }
-        let plan = compile(&self.model, &*self.backend, key)?;
-        let program = self.executor.compile(plan)?;
-        self.programs.insert(key, program);
-        self.plans.push((program, key));
-        Ok(program)
+        Ok(picked)
     }
 
-    pub(crate) fn executor(&mut self) -> &mut dyn Executor {
-        &mut *self.executor
+    /// Makes the programs for a key, unless they are there.
+    fn prepare(&mut self, key: GraphKey) -> Result<(), Error> {
+        if self.programs.contains_key(&key) {
+            return Ok(());
+        }
+        let plans = self.plans(key)?;
+        let stages = self.stages.iter_mut().zip(plans);
+        let programs = stages.map(|(stage, plan)| stage.executor.compile(plan)).collect::<Result<_, _>>()?;
+        self.programs.insert(key, programs);
+        Ok(())
     }
 
-    /// Bytes that [`Executor::read_block`] gives for a block of a group.
+    /// The plan of each stage for a key.
+    fn plans(&self, key: GraphKey) -> Result<Vec<Plan>, Error> {
+        let layers: Vec<usize> = self.stages.iter().map(|stage| stage.layers).collect();
+        let parts = split(self.model.arch().graph(key)?, &layers)?;
+        let weights = self.model.arch().weights();
+        let stages = self.stages.iter().zip(parts);
+        Ok(stages
+            .map(|(stage, part)| passes::compile(part, weights, &*stage.backend))
+            .collect::<Result<_, _>>()?)
+    }
+
+    /// Memory held on all devices.
+    pub(crate) fn memory(&self) -> MemoryUse {
+        self.stages.iter().map(|stage| stage.executor.memory()).fold(MemoryUse::default(), |sum, own| {
+            MemoryUse {
+                weights: sum.weights + own.weights,
+                caches: sum.caches + own.caches,
+                scratch: sum.scratch + own.scratch,
+            }
+        })
+    }
+
+    /// What each device can do at most, measured on it.
+    pub(crate) fn limits(&self) -> Result<Vec<DeviceLimits>, Error> {
+        Ok(self.stages.iter().map(|stage| stage.device.limits()).collect::<Result<_, _>>()?)
+    }
+
+    /// Copies physical cache blocks of a group: (source, destination).
+    pub(crate) fn copy_blocks(&mut self, group: u32, pairs: &[(u32, u32)]) -> Result<(), Error> {
+        Ok(self.stages.iter_mut().try_for_each(|stage| stage.executor.copy_blocks(group, pairs))?)
+    }
+
+    /// Reads one physical block of every cache of a group: that of all stages, one after the other.
+    pub(crate) fn read_block(&mut self, group: u32, block: u32, out: &mut Vec<u8>) -> Result<(), Error> {
+        Ok(self.stages.iter_mut().try_for_each(|stage| stage.executor.read_block(group, block, out))?)
+    }
+
+    /// Restores what [`read_block`](Self::read_block) gave.
+    pub(crate) fn write_block(&mut self, group: u32, block: u32, bytes: &[u8]) -> Result<(), Error> {
+        let mut rest = bytes;
+        let last = self.stages.len() - 1;
+        for stage in &mut self.stages[..last] {
+            // What a stage would give says how much is its own.
+            let mut own = Vec::new();
+            stage.executor.read_block(group, block, &mut own)?;
+            let (own, after) = rest.split_at_checked(own.len()).ok_or_else(|| {
+                RunError::Input(format!("the bytes of a block end early: there are {}", bytes.len()))
+            })?;
+            stage.executor.write_block(group, block, own)?;
+            rest = after;
+        }
+        Ok(self.last().write_block(group, block, rest)?)
+    }
+
+    /// Bytes that [`read_block`](Self::read_block) gives for a block of a group.
     pub(crate) fn block_bytes(&mut self, group: u32) -> Result<usize, Error> {
         let mut bytes = Vec::new();
-        self.executor.read_block(group, 0, &mut bytes)?;
+        self.read_block(group, 0, &mut bytes)?;
         Ok(bytes.len())
     }
 
-    pub(crate) fn memory(&self) -> MemoryUse {
-        self.executor.memory()
+    /// Starts or stops the timing of plan steps.
+    pub(crate) fn set_tracing(&mut self, on: bool) {
+        self.stages.iter_mut().for_each(|stage| stage.executor.set_tracing(on));
     }
 
-    /// Step times since the last call, with the plans that they belong to.
-    pub(crate) fn take_trace(&mut self) -> Result<Vec<(Plan, Vec<StepTime>)>, Error> {
-        let times = self.executor.take_trace();
+    /// Step times since the last call, with the plans that they belong to and the number of the device.
+    pub(crate) fn take_trace(&mut self) -> Result<Vec<(usize, Plan, Vec<StepTime>)>, Error> {
+        let times: Vec<Vec<StepTime>> = self.stages.iter_mut().map(|s| s.executor.take_trace()).collect();
         let mut traces = Vec::new();
-        for (program, key) in &self.plans {
-            let own: Vec<StepTime> = times.iter().filter(|t| t.program == *program).copied().collect();
-            if !own.is_empty() {
-                traces.push((compile(&self.model, &*self.backend, *key)?, own));
+        for (key, programs) in &self.programs {
+            let of_device = |at: usize| -> Vec<StepTime> {
+                times[at].iter().filter(|t| t.program == programs[at]).copied().collect()
+            };
+            let own: Vec<Vec<StepTime>> = (0..programs.len()).map(of_device).collect();
+            if own.iter().any(|times| !times.is_empty()) {
+                let plans = self.plans(*key)?.into_iter().zip(own).enumerate();
+                traces.extend(plans.map(|(device, (plan, times))| (device, plan, times)));
             }
         }
         Ok(traces)

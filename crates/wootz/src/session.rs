@@ -42,7 +42,7 @@ impl Context {
                 out.write_all(&(table.blocks.len() as u32).to_le_bytes()).map_err(io)?;
                 for block in table.blocks {
                     bytes.clear();
-                    runner.executor().read_block(group as u32, *block, &mut bytes)?;
+                    runner.read_block(group as u32, *block, &mut bytes)?;
                     out.write_all(&(bytes.len() as u64).to_le_bytes()).map_err(io)?;
                     out.write_all(&bytes).map_err(io)?;
                 }
@@ -117,7 +117,7 @@ impl Context {
         kv.append(sequence, tokens)?;
         for op in kv.take_ops() {
             if let BlockOp::Copy { group, src, dst } = op {
-                runner.executor().copy_blocks(group as u32, &[(src, dst)])?;
+                runner.copy_blocks(group as u32, &[(src, dst)])?;
             }
         }
         let groups = layout.groups.len();
@@ -147,7 +147,7 @@ impl Context {
                     if let Some(block) =
                         index.checked_sub(table.first).and_then(|i| own.get(i)).filter(|_| wanted)
                     {
-                        runner.executor().write_block(group as u32, *block, &bytes)?;
+                        runner.write_block(group as u32, *block, &bytes)?;
                     }
                 }
             }

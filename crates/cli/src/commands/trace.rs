@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use wootz::measure::{TracedStep, trace};
+use wootz::measure::{Limits, TracedStep, trace};
 
 use crate::args::TraceArgs;
 use crate::{common, output};
@@ -18,22 +18,30 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.output {
         output::write_file(path, &chrome(&traced.steps).to_string())?;
     }
-    let limits = traced.limits;
-    let mut text = format!(
-        "limits measured here: read {:.1} GB/s, products {:.0} Gop/s\n",
-        limits.bytes_per_second / 1e9,
-        limits.ops_per_second / 1e9
-    );
+    let devices: Vec<(&str, Limits)> = context
+        .placement()
+        .iter()
+        .zip(traced.limits)
+        .map(|((info, _), limits)| (&*info.id, limits))
+        .collect();
+    let mut text = String::new();
+    for (id, limits) in &devices {
+        text.push_str(&format!(
+            "limits measured on {id}: read {:.1} GB/s, products {:.0} Gop/s\n",
+            limits.bytes_per_second / 1e9,
+            limits.ops_per_second / 1e9
+        ));
+    }
     for (phase, title) in [(true, "prompt"), (false, "generation")] {
         let steps: Vec<&TracedStep> = traced.steps.iter().filter(|s| s.prompt == phase).collect();
         if !steps.is_empty() {
-            text.push_str(&table(title, &steps, limits));
+            text.push_str(&table(title, &steps, &devices));
         }
     }
     output::print(&text)
 }
 
-/// Sums of the steps with the same kernel and label.
+/// Sums of the steps of a device with the same kernel and label.
 #[derive(Default)]
 struct Sum {
     count: usize,
@@ -42,10 +50,10 @@ struct Sum {
     ops: f64,
 }
 
-fn table(title: &str, steps: &[&TracedStep], limits: wootz::measure::Limits) -> String {
-    let mut sums: BTreeMap<(&str, &str), Sum> = BTreeMap::new();
+fn table(title: &str, steps: &[&TracedStep], devices: &[(&str, Limits)]) -> String {
+    let mut sums: BTreeMap<(usize, &str, &str), Sum> = BTreeMap::new();
     for step in steps {
-        let sum = sums.entry((step.kernel.as_str(), step.label.as_str())).or_default();
+        let sum = sums.entry((step.device, step.kernel.as_str(), step.label.as_str())).or_default();
         sum.count += 1;
         sum.seconds += step.duration;
         sum.bytes += step.bytes as f64;
@@ -56,11 +64,13 @@ fn table(title: &str, steps: &[&TracedStep], limits: wootz::measure::Limits) -> 
     rows.sort_by(|a, b| b.1.seconds.total_cmp(&a.1.seconds));
     let mut text = format!("\n{title}: {} steps in {:.2} ms\n", steps.len(), total * 1e3);
     text.push_str("   time    share  count    GB/s   Gop/s  of limit  kernel and nodes\n");
-    for ((kernel, label), s) in rows {
+    for ((device, kernel, label), s) in rows {
         let (read, ops) = (s.bytes / s.seconds, s.ops / s.seconds);
+        let (id, limits) = devices[device];
+        let place = if devices.len() > 1 { format!(" on {id}") } else { String::new() };
         let share = (read / limits.bytes_per_second).max(ops / limits.ops_per_second);
         text.push_str(&format!(
-            "{:>7.2} ms {:>5.1} % {:>6} {:>7.2} {:>7.1} {:>7.1} %  {kernel} {label}\n",
+            "{:>7.2} ms {:>5.1} % {:>6} {:>7.2} {:>7.1} {:>7.1} %  {kernel} {label}{place}\n",
             s.seconds * 1e3,
             100.0 * s.seconds / total,
             s.count,
@@ -84,7 +94,7 @@ fn chrome(steps: &[TracedStep]) -> serde_json::Value {
                 "ts": s.start * 1e6,
                 "dur": s.duration * 1e6,
                 "pid": 1,
-                "tid": 1,
+                "tid": s.device + 1,
                 "args": { "layer": s.layer, "bytes": s.bytes, "ops": s.ops },
             })
         })

@@ -240,7 +240,7 @@ fn plan_lists_steps_and_kernels() {
 fn trace_prints_a_table_and_writes_events() {
     let place = Place::new();
     let table = place.ok("trace tiny.gguf -p 8 -n 2 --output trace.json --threads 1");
-    assert!(table.starts_with("limits measured here: "), "{table}");
+    assert!(table.starts_with("limits measured on cpu: "), "{table}");
     for part in ["\nprompt: ", "\ngeneration: ", "of limit  kernel and nodes"] {
         assert!(table.contains(part), "{table}");
     }

@@ -111,6 +111,7 @@ impl Case {
                 sequences: &numbers,
                 outputs: &[],
                 groups: &groups,
+                hidden: &[],
             };
             cache.store(isa, &pool, &KvSlots::new(&inputs, 0).unwrap(), &k, &v).unwrap();
             let plan = AttentionPlan::new(isa, &self.attention, &self.spec, &inputs, workers).unwrap();
@@ -338,7 +339,14 @@ fn extreme_scores_stay_finite() {
 fn a_row_that_sees_nothing_is_zero() {
     let tables = [BlockTable { first: 3, blocks: &[0] }];
     let groups = [TableSet { tables: &tables }];
-    let inputs = StepInputs { tokens: &[0], positions: &[5], sequences: &[0], outputs: &[], groups: &groups };
+    let inputs = StepInputs {
+        tokens: &[0],
+        positions: &[5],
+        sequences: &[0],
+        outputs: &[],
+        groups: &groups,
+        hidden: &[],
+    };
     let (attention, spec) = (attributes(2, 16), spec(1, 16, 16));
     let plan = AttentionPlan::new(Isa::best(), &attention, &spec, &inputs, 1).unwrap();
     let cache = KvCache::new(&spec, KvType::F32, KvType::F32, 1).unwrap();
@@ -352,7 +360,14 @@ fn a_row_that_sees_nothing_is_zero() {
 fn wrong_sizes_are_errors() {
     let tables = [BlockTable { first: 0, blocks: &[1] }];
     let groups = [TableSet { tables: &tables }];
-    let inputs = StepInputs { tokens: &[0], positions: &[5], sequences: &[0], outputs: &[], groups: &groups };
+    let inputs = StepInputs {
+        tokens: &[0],
+        positions: &[5],
+        sequences: &[0],
+        outputs: &[],
+        groups: &groups,
+        hidden: &[],
+    };
     let (attention, shape) = (attributes(2, 16), spec(1, 16, 8));
     let plan = |a: &Attention, s: &CacheSpec, i: &StepInputs<'_>| AttentionPlan::new(Isa::best(), a, s, i, 1);
     assert!(plan(&attributes(3, 16), &spec(2, 16, 8), &inputs).is_err());

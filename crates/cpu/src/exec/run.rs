@@ -144,13 +144,15 @@ impl CpuExecutor {
             }
         }
         for (input, place) in &program.inputs {
-            let from = match input {
+            let from: &[i32] = match input {
                 Input::Tokens => inputs.tokens,
                 Input::Positions => inputs.positions,
                 Input::OutputRows => inputs.outputs,
+                Input::Hidden { cols } => bytemuck::cast_slice(inputs.hidden_rows(*cols)?),
             };
+            let rows = from.len() / place.cols.max(1);
             // SAFETY: no other thread runs between steps.
-            unsafe { self.arena.view().i32_mut(place, 0, from.len()) }.copy_from_slice(from);
+            unsafe { self.arena.view().i32_mut(place, 0, rows) }.copy_from_slice(from);
         }
         for (index, kernel) in program.kernels.iter().enumerate() {
             let start = self.trace.as_ref().map(|_| Instant::now());

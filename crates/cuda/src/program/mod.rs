@@ -153,6 +153,7 @@ impl Resolver<'_> {
                     Input::Tokens => self.places.tokens,
                     Input::Positions => self.places.positions,
                     Input::OutputRows => self.places.outputs,
+                    Input::Hidden { .. } => self.places.hidden,
                 };
                 self.inputs + offset as u64
             }

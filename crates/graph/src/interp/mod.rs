@@ -115,11 +115,10 @@ impl Interpreter {
         let data = |i: usize| &values[ins[i].0 as usize];
         let cols = |i: usize| graph.ty(ins[i]).cols() as usize;
         let out = match op {
-            Op::Input(input) => Data::I32(match input {
-                Input::Tokens => inputs.tokens.to_vec(),
-                Input::Positions => inputs.positions.to_vec(),
-                Input::OutputRows => inputs.outputs.to_vec(),
-            }),
+            Op::Input(Input::Tokens) => Data::I32(inputs.tokens.to_vec()),
+            Op::Input(Input::Positions) => Data::I32(inputs.positions.to_vec()),
+            Op::Input(Input::OutputRows) => Data::I32(inputs.outputs.to_vec()),
+            Op::Input(Input::Hidden { cols }) => Data::F32(inputs.hidden_rows(*cols)?.to_vec()),
             Op::Embed { table, scale } => {
                 let mut y = Vec::new();
                 for id in data(0).i32() {

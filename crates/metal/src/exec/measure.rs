@@ -108,6 +108,7 @@ impl Products {
             sequences: &vec![0; tokens],
             outputs: &[tokens as i32 - 1],
             groups: &[],
+            hidden: &[],
         };
         let mut best = Duration::MAX;
         for _ in 0..RUNS {

@@ -73,6 +73,7 @@ impl Compiler<'_> {
                         Input::Tokens => StepPart::Tokens,
                         Input::Positions => StepPart::Positions,
                         Input::OutputRows => StepPart::OutputRows,
+                        Input::Hidden { .. } => StepPart::Hidden,
                     };
                     places.insert(node.outs[0], Place::Step(part));
                 }
@@ -88,7 +89,7 @@ impl Compiler<'_> {
             let place = Place::Output { rows: output.rows, row_bytes: 4 * output.cols as u64 };
             places.insert(output.value, place);
         }
-        let layout = StepLayout::new(&graph.key, self.layout.groups.len());
+        let layout = StepLayout::new(&graph.key, self.layout.groups.len(), graph.hidden_cols().unwrap_or(0));
         let mut launches: Vec<Launch> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             let mut builder = StepBuilder { compiler: self, plan: &plan, graph, step, places: &places };

@@ -22,7 +22,7 @@ pub(super) struct Counts {
 }
 
 /// Tokens of a tile; as in attention_tiles.metal.
-const TILE: usize = 32;
+pub(super) const TILE: u32 = 32;
 
 /// A part of a step's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub(super) enum StepPart {
     Picks,
     /// Changes of their logits.
     Edits,
+    /// Hidden states that another device has computed.
+    Hidden,
 }
 
 /// Places of the parts: those before the blocks have their full size, whatever the step.
@@ -51,20 +53,23 @@ pub(super) struct StepLayout {
     outputs: u64,
     tiles: u64,
     groups: u64,
+    hidden_cols: u32,
 }
 
 const ALIGN: u64 = 256;
 
 impl StepLayout {
-    pub(super) fn new(key: &GraphKey, groups: usize) -> StepLayout {
+    /// For `groups` cache groups; `hidden_cols` is 0 where the step begins with tokens.
+    pub(super) fn new(key: &GraphKey, groups: usize, hidden_cols: u32) -> StepLayout {
         let round = |elements: u32| (4 * u64::from(elements)).next_multiple_of(ALIGN);
         // Every sequence may end in a tile that is not full.
-        let tiles = key.tokens / TILE as u32 + key.seqs.min(key.tokens);
+        let tiles = key.tokens / TILE + key.seqs.min(key.tokens);
         StepLayout {
             tokens: round(key.tokens),
             outputs: round(key.output_rows()),
             tiles: round(2 * tiles),
             groups: groups as u64,
+            hidden_cols,
         }
     }
 
@@ -82,6 +87,7 @@ impl StepLayout {
             StepPart::Blocks => group(self.groups),
             StepPart::Picks => end(StepPart::Blocks),
             StepPart::Edits => end(StepPart::Picks),
+            StepPart::Hidden => end(StepPart::Edits),
         }
     }
 
@@ -95,6 +101,7 @@ impl StepLayout {
             StepPart::Blocks => 4 * u64::from(counts.blocks),
             StepPart::Picks => size_of::<PickRow>() as u64 * u64::from(counts.picks),
             StepPart::Edits => size_of::<PickEdit>() as u64 * u64::from(counts.edits),
+            StepPart::Hidden => 4 * u64::from(counts.tokens) * u64::from(self.hidden_cols),
         }
     }
 
@@ -150,17 +157,17 @@ impl StepLayout {
         counts.tiles = tiles.len() as u32;
         counts.blocks = blocks.len() as u32;
         let (rows, edits) = picks(sampling);
-        for (part, count, bytes) in [
-            (StepPart::Picks, rows.len(), bytemuck::cast_slice(&rows)),
-            (StepPart::Edits, edits.len(), bytemuck::cast_slice(&edits)),
+        counts.picks = rows.len() as u32;
+        counts.edits = edits.len() as u32;
+        let hidden = if self.hidden_cols > 0 { inputs.hidden_rows(self.hidden_cols)? } else { &[] };
+        for (part, bytes) in [
+            (StepPart::Picks, bytemuck::cast_slice(&rows)),
+            (StepPart::Edits, bytemuck::cast_slice(&edits)),
+            (StepPart::Hidden, bytemuck::cast_slice(hidden)),
         ] {
-            if count > 0 {
+            if !bytes.is_empty() {
                 data.resize(self.offset(part, counts) as usize, 0);
                 data.extend_from_slice(bytes);
-            }
-            match part {
-                StepPart::Picks => counts.picks = count as u32,
-                _ => counts.edits = count as u32,
             }
         }
         Ok((data, counts))
@@ -207,8 +214,8 @@ fn tiles(runs: &[Range<usize>]) -> Vec<TokenTile> {
     let cut = |run: &Range<usize>| {
         let run = run.clone();
         run.clone()
-            .step_by(TILE)
-            .map(move |first| TokenTile { first: first as u32, count: TILE.min(run.end - first) as u32 })
+            .step_by(TILE as usize)
+            .map(move |first| TokenTile { first: first as u32, count: TILE.min((run.end - first) as u32) })
     };
     runs.iter().flat_map(cut).collect()
 }
@@ -242,10 +249,11 @@ mod tests {
             sequences: &sequences,
             outputs: &[40],
             groups: &groups,
+            hidden: &[0.5; 3 * 41],
         };
         let key =
             GraphKey { tokens: 64, seqs: 2, outputs: Outputs::Some(1), kv_span: 256, wants: Wants::Logits };
-        let layout = StepLayout::new(&key, 1);
+        let layout = StepLayout::new(&key, 1, 3);
         let edits = [wootz_graph::LogitEdit { token: 9, bias: 0.5, seen: 3 }];
         let sampling = Sampling { edits: &edits, top_k: 7, uniform: 0.5, ..Sampling::GREEDY };
         let (data, counts) = layout.pack(&inputs, &[sampling], (2, 0, 1)).unwrap();
@@ -270,6 +278,8 @@ mod tests {
         let row = part(StepPart::Picks);
         assert_eq!((row.len(), row[3], row[9]), (10, 7, 0x3fe0_0000));
         assert_eq!(part(StepPart::Edits), [0, 9, 0.5f32.to_bits(), 3]);
+        assert_eq!(part(StepPart::Hidden), [0.5f32.to_bits(); 3 * 41]);
+        assert!(layout.pack(&StepInputs { hidden: &[0.5; 40], ..inputs }, &[], (2, 0, 1)).is_err());
         // A token that the table of embeddings does not have, and one that the step before did not pick.
         assert!(layout.pack(&inputs, &[], (1, 0, 1)).is_err());
         let fed = StepInputs { tokens: &[wootz_graph::picked_token(1); 41], ..inputs };

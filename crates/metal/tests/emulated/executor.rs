@@ -48,6 +48,7 @@ impl<'a> Run<'a> {
                 sequences: &vec![0; tokens.len()],
                 outputs: &[tokens.len() as i32 - 1],
                 groups: &vec![TableSet { tables: &tables }; self.model.groups()],
+                hidden: &[],
             },
         )
     }

@@ -118,6 +118,7 @@ impl TinyModel {
                 sequences: &vec![0; n],
                 outputs: &[n as i32 - 1],
                 groups: &groups,
+                hidden: &[],
             };
             let row = step(&self.graph(n), &inputs)?;
             position += n as i32;
