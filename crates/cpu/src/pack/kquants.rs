@@ -4,7 +4,7 @@
 //! |---|---|
 //! | Q4_K | `d` f16; `dmin` f16; the 12 scale bytes as 3 u32; for each 32 elements 4 nibble vectors |
 //! | Q5_K | `d` f16; `dmin` f16; the 12 scale bytes as 3 u32; for each 32 elements high bits u32, 4 nibble vectors |
-//! | Q6_K | `d` f16; for each 64 elements 4 scales i8, 4 nibble vectors A, 4 pair vectors, 4 nibble vectors B |
+//! | Q6_K | `d` f16; for each 64 elements 4 scales i8, 4 times a nibble vector A, a pair vector, a nibble vector B |
 //! | Q2_K | `d` f16; `dmin` f16; for each 64 elements 4 bytes of scale and minimum, 4 pair vectors |
 //! | Q3_K | `d` f16; the 12 scale bytes as 3 u32; for each 64 elements high bits 2 u32, 4 pair vectors |
 //! | IQ4_XS | `d` f16; high scale bits u16; low scale bits u32; for each 32 elements 4 nibble vectors |
@@ -47,21 +47,22 @@ fn unpack_64_nibbles(lane: &Lane<'_>, first: usize, second: usize, dst: &mut [u8
     }
 }
 
-/// Two-bit values of run `g` of 64 elements: GGUF keeps 128 elements in 32 bytes at `at`, four to a byte.
-fn pack_pairs(src: &[u8], at: usize, g: usize, lane: &mut LaneMut<'_>, field: usize) {
+/// Two-bit values of run `g` of 64 elements, vector `v` at `field(v)`: GGUF keeps 128 elements in 32 bytes at `at`, four
+/// to a byte.
+fn pack_pairs(src: &[u8], at: usize, g: usize, lane: &mut LaneMut<'_>, field: impl Fn(usize) -> usize) {
     let (at, shift) = (at + 32 * (g / 2), 4 * (g % 2));
     for v in 0..4 {
         let (a, b) = (word(src, at + 4 * v) >> shift, word(src, at + 16 + 4 * v) >> shift);
         let value = (a & PAIR) | ((b & PAIR) << 2) | (((a >> 2) & PAIR) << 4) | (((b >> 2) & PAIR) << 6);
-        lane.put32(field + 64 * v, value);
+        lane.put32(field(v), value);
     }
 }
 
 /// Adds the two-bit values of run `g` to bytes that start as zero.
-fn unpack_pairs(lane: &Lane<'_>, field: usize, dst: &mut [u8], at: usize, g: usize) {
+fn unpack_pairs(lane: &Lane<'_>, field: impl Fn(usize) -> usize, dst: &mut [u8], at: usize, g: usize) {
     let (at, shift) = (at + 32 * (g / 2), 4 * (g % 2));
     for v in 0..4 {
-        let value = lane.get32(field + 64 * v);
+        let value = lane.get32(field(v));
         let a = (value & PAIR) | (((value >> 4) & PAIR) << 2);
         let b = ((value >> 2) & PAIR) | (((value >> 6) & PAIR) << 2);
         for (at, bits) in [(at + 4 * v, a), (at + 16 + 4 * v, b)] {
@@ -129,9 +130,15 @@ pub(super) fn unpack_q5(lane: &Lane<'_>, dst: &mut [u8]) {
     }
 }
 
-/// Field of the scales of run `g` of Q6_K; A, pairs and B follow.
+/// Field of the scales of run `g` of Q6_K.
 const fn q6_run(g: usize) -> usize {
     HALF + 832 * g
+}
+
+/// Fields of the vectors A, pairs and B with elements `4 * v..` of each part, in a run of Q6_K.
+const fn q6_vectors(run: usize, v: usize) -> [usize; 3] {
+    let first = run + 64 + 192 * v;
+    [first, first + 64, first + 128]
 }
 
 pub(super) fn pack_q6(src: &[u8], lane: &mut LaneMut<'_>) {
@@ -143,10 +150,11 @@ pub(super) fn pack_q6(src: &[u8], lane: &mut LaneMut<'_>) {
         let (at, shift) = (64 * (g / 2), 4 * (g % 2));
         for v in 0..4 {
             let part = |p: usize| (word(src, at + 16 * p + 4 * v) >> shift) & LOW;
-            lane.put32(run + 64 + 64 * v, part(0) | (part(2) << 4));
-            lane.put32(run + 576 + 64 * v, part(1) | (part(3) << 4));
+            let [a, _, b] = q6_vectors(run, v);
+            lane.put32(a, part(0) | (part(2) << 4));
+            lane.put32(b, part(1) | (part(3) << 4));
         }
-        pack_pairs(src, 128, g, lane, run + 320);
+        pack_pairs(src, 128, g, lane, |v| q6_vectors(run, v)[1]);
     }
 }
 
@@ -158,14 +166,14 @@ pub(super) fn unpack_q6(lane: &Lane<'_>, dst: &mut [u8]) {
         set_word(dst, 192 + 4 * g, lane.get32(run));
         let (at, shift) = (64 * (g / 2), 4 * (g % 2));
         for v in 0..4 {
-            let (a, b) = (lane.get32(run + 64 + 64 * v), lane.get32(run + 576 + 64 * v));
+            let [a, _, b] = q6_vectors(run, v).map(|field| lane.get32(field));
             for (p, bits) in [a & LOW, b & LOW, (a >> 4) & LOW, (b >> 4) & LOW].into_iter().enumerate() {
                 let at = at + 16 * p + 4 * v;
                 let old = word(dst, at);
                 set_word(dst, at, old | (bits << shift));
             }
         }
-        unpack_pairs(lane, run + 320, dst, 128, g);
+        unpack_pairs(lane, |v| q6_vectors(run, v)[1], dst, 128, g);
     }
 }
 
@@ -179,7 +187,7 @@ pub(super) fn pack_q2(src: &[u8], lane: &mut LaneMut<'_>) {
     put_half(lane, HALF, src, 82);
     for g in 0..4 {
         lane.put32(q2_run(g), word(src, 4 * g));
-        pack_pairs(src, 16, g, lane, q2_run(g) + 64);
+        pack_pairs(src, 16, g, lane, |v| q2_run(g) + 64 + 64 * v);
     }
 }
 
@@ -189,7 +197,7 @@ pub(super) fn unpack_q2(lane: &Lane<'_>, dst: &mut [u8]) {
     get_half(lane, HALF, dst, 82);
     for g in 0..4 {
         set_word(dst, 4 * g, lane.get32(q2_run(g)));
-        unpack_pairs(lane, q2_run(g) + 64, dst, 16, g);
+        unpack_pairs(lane, |v| q2_run(g) + 64 + 64 * v, dst, 16, g);
     }
 }
 
@@ -216,7 +224,7 @@ pub(super) fn pack_q3(src: &[u8], lane: &mut LaneMut<'_>) {
             });
             lane.put32(q3_run(g) + 64 * w, bits);
         }
-        pack_pairs(src, 32, g, lane, q3_run(g) + 128);
+        pack_pairs(src, 32, g, lane, |v| q3_run(g) + 128 + 64 * v);
     }
 }
 
@@ -235,7 +243,7 @@ pub(super) fn unpack_q3(lane: &Lane<'_>, dst: &mut [u8]) {
                 set_word(dst, at, old | (((bits >> k) & BIT) << bit));
             }
         }
-        unpack_pairs(lane, q3_run(g) + 128, dst, 32, g);
+        unpack_pairs(lane, |v| q3_run(g) + 128 + 64 * v, dst, 32, g);
     }
 }
 
