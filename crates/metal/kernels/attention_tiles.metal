@@ -6,6 +6,7 @@
 #include "args.h"
 #include "cache.h"
 #include "activation.h"
+#include "softmax.h"
 
 FUNCTION_CONSTANT(bool, causal, 2);
 FUNCTION_CONSTANT(bool, has_window, 3);
@@ -23,28 +24,6 @@ enum : uint {
     // Positions of a thread in softmax: four threads share a row.
     COLUMNS = POSITIONS / 4
 };
-
-// The largest of the four threads of a row, and their sum.
-inline float row_max(float x) {
-    x = max(x, simd_shuffle_xor(x, ushort(1)));
-    return max(x, simd_shuffle_xor(x, ushort(2)));
-}
-
-inline float row_sum(float x) {
-    x += simd_shuffle_xor(x, ushort(1));
-    return x + simd_shuffle_xor(x, ushort(2));
-}
-
-// Multiplies each row of the sums by its factor: `diagonal` holds the factors on an otherwise empty diagonal.
-inline void scale_rows(thread simdgroup_float8x8* sums, threadgroup const float* diagonal) {
-    simdgroup_float8x8 factors;
-    simdgroup_load(factors, diagonal, 8);
-    for (uint i = 0; i < V_DIM / 8; i++) {
-        simdgroup_float8x8 scaled = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-        simdgroup_multiply_accumulate(scaled, factors, sums[i], scaled);
-        sums[i] = scaled;
-    }
-}
 
 // Grid: [heads, tiles], THREADS threads. y [tokens, heads * V_DIM].
 kernel void attention_tiles(constant AttentionArgs& args [[buffer(0)]],
@@ -143,7 +122,7 @@ kernel void attention_tiles(constant AttentionArgs& args [[buffer(0)]],
         top = new_top;
         if (lane % 4 == 0) diagonal[9 * row] = shrink;
         simdgroup_barrier(mem_flags::mem_threadgroup);
-        if (simd_min(shrink) < 1.0f) scale_rows(sums, diagonal);
+        if (simd_min(shrink) < 1.0f) scale_rows<V_DIM / 8>(sums, diagonal);
 
         threadgroup_barrier(mem_flags::mem_threadgroup);
         for (uint i = tid; i < POSITIONS * V_DIM / 4; i += THREADS) {
@@ -172,7 +151,7 @@ kernel void attention_tiles(constant AttentionArgs& args [[buffer(0)]],
     simdgroup_barrier(mem_flags::mem_threadgroup);
     if (lane % 4 == 0) diagonal[9 * row] = all > 0.0f ? factor / all : 0.0f;
     simdgroup_barrier(mem_flags::mem_threadgroup);
-    scale_rows(sums, diagonal);
+    scale_rows<V_DIM / 8>(sums, diagonal);
     for (uint g = 0; g < SIMDGROUPS; g++) {
         threadgroup_barrier(mem_flags::mem_threadgroup);
         if (group == g) {

@@ -17,6 +17,7 @@ const FILES: &[(&str, &str)] = files![
     "args.h",
     "attention.metal",
     "attention_tiles.metal",
+    "attention_wide.metal",
     "blocks.h",
     "cache.h",
     "codebooks.h",
@@ -32,6 +33,7 @@ const FILES: &[(&str, &str)] = files![
     "norm.metal",
     "route.metal",
     "sampling.metal",
+    "softmax.h",
 ];
 
 /// A family of kernels: a file, compiled with some macros defined.

@@ -382,6 +382,8 @@ fn attentions() -> Vec<Case> {
     }
     add("attention 192/128".into(), KvType::F16, (192, 128), 2, plain(4, 192), false, chunks);
     add("attention 576/512".into(), KvType::F16, (576, 512), 1, plain(4, 576), false, once);
+    let all = Attention { window: Some(40), softcap: Some(5.0), ..plain(2, 296) };
+    add("attention 296/264, window, softcap, sinks".into(), KvType::F16, (296, 264), 1, all, true, chunks);
     for kv in KvType::ALL {
         add(format!("attention, {} cache", kv.name()), kv, (64, 64), 2, plain(4, 64), false, chunks);
     }

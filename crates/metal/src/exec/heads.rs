@@ -6,16 +6,19 @@ use wootz_graph::{CacheSpec, RunError, ValueId};
 use super::launch::{ArgBytes, Launch, Place, Shape};
 use super::program::StepBuilder;
 use super::rope;
-use super::step::StepPart;
+use super::step::{StepPart, TILE};
 use crate::args::{AttentionArgs, HeadsArgs};
 use crate::library::{Function, Library};
 use crate::select::{self, Heads};
 
 /// Simdgroups of a threadgroup; as in attention.metal.
 const SIMDGROUPS: u32 = 4;
-/// Threads of a threadgroup and largest head; as in attention_tiles.metal.
+/// Threads of a threadgroup; as in attention_tiles.metal and attention_wide.metal.
 const TILE_THREADS: u32 = 128;
+/// Largest head of attention_tiles.metal.
 const MAX_TILE_DIM: u32 = 256;
+/// Queries of a threadgroup; as in attention_wide.metal.
+const WIDE_ROWS: u32 = 8;
 
 impl StepBuilder<'_, '_> {
     /// Head norms, rotary embedding and the write to the cache, as many of them as the step has.
@@ -106,11 +109,11 @@ impl StepBuilder<'_, '_> {
         (q, out): (ValueId, ValueId),
         args: AttentionArgs,
     ) -> Result<Launch, RunError> {
-        let library = self
-            .with_cache_types(Library::plain("attention_tiles"))
-            .with("K_DIM", spec.k_dim)
-            .with("V_DIM", spec.v_dim);
-        let function = Function::new(library, "attention_tiles")
+        let wide = spec.k_dim.max(spec.v_dim) > MAX_TILE_DIM;
+        let (name, runs) = if wide { ("attention_wide", TILE / WIDE_ROWS) } else { ("attention_tiles", 1) };
+        let library =
+            self.with_cache_types(Library::plain(name)).with("K_DIM", spec.k_dim).with("V_DIM", spec.v_dim);
+        let function = Function::new(library, name)
             .set("causal", a.causal)
             .set("has_window", a.window.is_some())
             .set("has_softcap", a.softcap.is_some())
@@ -127,13 +130,13 @@ impl StepBuilder<'_, '_> {
             .bind("y", self.place(out)?);
         self.finish(call, TILE_THREADS, move |c| Shape {
             args: ArgBytes::of(args),
-            grid: [args.heads, c.tiles, 1],
+            grid: [args.heads, c.tiles, runs],
         })
     }
 
     /// Whether attention of this plan runs in matrix form.
     fn in_tiles(&self, spec: &CacheSpec) -> bool {
-        let fits = |dim: u32| dim.is_multiple_of(8) && dim <= MAX_TILE_DIM;
+        let fits = |dim: u32| dim.is_multiple_of(8);
         let many = !select::is_few(self.graph.key.tokens);
         many && self.caps().simdgroup_matrix && fits(spec.k_dim) && fits(spec.v_dim)
     }

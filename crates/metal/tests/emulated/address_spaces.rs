@@ -30,8 +30,10 @@ fn libraries() -> Vec<Library> {
         list.push(Library::plain("heads").with("K_TYPE", ty).with("V_TYPE", ty));
         let attention = Library::plain("attention").with("K_TYPE", ty).with("V_TYPE", ty);
         list.push(attention.with("K_DIM", 128).with("V_DIM", 64));
-        let tiles = Library::plain("attention_tiles").with("K_TYPE", ty).with("V_TYPE", ty);
-        list.push(tiles.with("K_DIM", 64).with("V_DIM", 128));
+        for (file, k_dim, v_dim) in [("attention_tiles", 64, 128), ("attention_wide", 576, 512)] {
+            let tiles = Library::plain(file).with("K_TYPE", ty).with("V_TYPE", ty);
+            list.push(tiles.with("K_DIM", k_dim).with("V_DIM", v_dim));
+        }
     }
     list
 }
