@@ -20,4 +20,4 @@ pub mod signature;
 
 pub use backend::{MetalBackend, MetalOptions, NoDevices, Source};
 pub use error::MetalError;
-pub use select::dispatches;
+pub use select::{barriers, dispatches};

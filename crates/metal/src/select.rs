@@ -5,7 +5,7 @@
 //! head norms, rotary embedding and the write to the cache are one step.
 
 use wootz_graph::op::{Attention, NormKind, Op};
-use wootz_graph::{Graph, Node, NodeId, Plan, Selection, Step, ValueId, WeightId, WeightTable};
+use wootz_graph::{After, Graph, Node, NodeId, Plan, Selection, Step, ValueId, WeightId, WeightTable};
 use wootz_quant::WeightType;
 
 pub(crate) const PRODUCTS: &str = "products";
@@ -95,6 +95,15 @@ pub fn dispatches(plan: &Plan, step: &Step, weights: &WeightTable) -> usize {
         (_, Op::Attention(a)) => 1 + usize::from(splits(graph, a) > 1),
         _ => 1,
     }
+}
+
+/// Barriers of a step of a Metal plan: before it, and before the dispatch that joins what others of the step leave.
+pub fn barriers(plan: &Plan, step: &Step) -> usize {
+    let inside = match &plan.graph.node(step.nodes[0]).op {
+        Op::Attention(_) | Op::ExpertLinear { .. } => usize::from(step.scratch.is_some()),
+        _ => 0,
+    };
+    usize::from(step.after == After::Barrier) + inside
 }
 
 /// Whether a weight type can be multiplied with and looked up in.
