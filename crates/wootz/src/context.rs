@@ -123,7 +123,8 @@ impl Context {
         let (limits, layout) = fit(&model, &places, uses, options)?;
         let key = GraphKey { wants, ..runner::key(limits.batch, 1, 1, false, 1, limits.context) };
         let graph = model.arch().graph(key)?;
-        let runner = Runner::load(model.clone(), places, graph, &layout, limits.context, progress)?;
+        let mut runner = Runner::load(model.clone(), places, graph, &layout, limits.context, progress)?;
+        runner.warm_up(limits.batch)?;
         let groups = layout.groups.iter().map(|g| Group {
             kind: match g.window {
                 None => GroupKind::Full,

@@ -70,6 +70,19 @@ impl Runner {
         Ok(Runner { model, stages, programs, context, picking: None, told: None, hidden })
     }
 
+    /// Makes the programs of the commonest steps, a token and a batch of `batch` tokens, so that no request waits for
+    /// kernels to be compiled, and memory that does not suffice shows at once.
+    ///
+    /// # Errors
+    /// A device lacks a kernel, or memory for values.
+    pub(crate) fn warm_up(&mut self, batch: usize) -> Result<(), Error> {
+        let wants = self.model.arch().wants();
+        for tokens in [1, batch] {
+            self.prepare(GraphKey { wants, ..key(tokens, 1, 1, tokens == 1, tokens, self.context) })?;
+        }
+        Ok(())
+    }
+
     /// The stage that returns rows and picks tokens.
     fn last(&mut self) -> &mut dyn Executor {
         let last = self.stages.len() - 1;
