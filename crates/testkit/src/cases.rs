@@ -22,7 +22,7 @@ pub struct Case {
     pub(crate) weights: MemoryWeights,
     pub(crate) caches: Vec<CacheSpec>,
     pub(crate) steps: Vec<CaseStep>,
-    pub(crate) build: Box<dyn Fn(&mut GraphBuilder<'_>)>,
+    pub(crate) build: Box<dyn Fn(&mut GraphBuilder<'_>) + Send + Sync>,
 }
 
 /// One step of a case.
@@ -106,7 +106,7 @@ fn simple(
     tokens: usize,
     widths: &[usize],
     add: impl FnOnce(&mut MemoryWeights, &mut Rng),
-    build: impl Fn(&mut GraphBuilder<'_>, &[ValueId]) -> ValueId + 'static,
+    build: impl Fn(&mut GraphBuilder<'_>, &[ValueId]) -> ValueId + Send + Sync + 'static,
 ) -> Case {
     let mut rng = Rng::new(name.len() as u64 * 31 + tokens as u64);
     let mut weights = MemoryWeights::default();

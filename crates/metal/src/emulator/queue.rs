@@ -15,9 +15,6 @@ use crate::device::{
 use crate::error::MetalError;
 use crate::signature::Access;
 
-/// Kernels of one library share the state of its runtime, and libraries are shared by all devices of the process.
-static RUNNING: Mutex<()> = Mutex::new(());
-
 /// A piece of a buffer, which the command does not keep alive.
 struct Piece {
     memory: Weak<Memory>,
@@ -151,7 +148,6 @@ impl Queue {
     }
 
     fn run(&self, state: &mut State, commands: &[Command]) -> Result<(), String> {
-        let _running = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
         let mut together: Vec<&Recorded> = Vec::new();
         let mut concurrent = false;
         for command in commands {

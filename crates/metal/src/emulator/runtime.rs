@@ -1,7 +1,9 @@
 //! The structs of `emulator/runtime.h`, and libraries of compiled kernels.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use crate::error::MetalError;
 
@@ -74,12 +76,17 @@ pub(super) struct RawDispatch {
     pub(super) stacks: *mut u8,
 }
 
+/// Held while a library runs, by its path: the kernels of one share the state of its runtime, and all devices of the
+/// process share a library.
+static RUNNING: LazyLock<Mutex<HashMap<PathBuf, Arc<Mutex<()>>>>> = LazyLock::new(Mutex::default);
+
 /// A shared library with one kernel file and the runtime.
 pub(super) struct KernelLibrary {
     handle: *mut c_void,
+    running: Arc<Mutex<()>>,
 }
 
-// SAFETY: a handle of the dynamic linker may be used from any thread; dispatches hold a lock of the process.
+// SAFETY: a handle of the dynamic linker may be used from any thread; dispatches hold the library's lock.
 unsafe impl Send for KernelLibrary {}
 // SAFETY: as above.
 unsafe impl Sync for KernelLibrary {}
@@ -97,7 +104,9 @@ impl KernelLibrary {
         if handle.is_null() {
             return Err(MetalError::Unavailable(format!("{}: {}", path.display(), last_error())));
         }
-        Ok(KernelLibrary { handle })
+        let mut locks = RUNNING.lock().unwrap_or_else(|e| e.into_inner());
+        let running = locks.entry(path.to_owned()).or_default().clone();
+        Ok(KernelLibrary { handle, running })
     }
 
     /// The address of a symbol.
@@ -113,12 +122,13 @@ impl KernelLibrary {
     /// Runs a dispatch on the calling thread.
     ///
     /// # Safety
-    /// The dispatch's pointers are valid, its entry is of this library, and no other thread runs one of it.
+    /// The dispatch's pointers are valid, its entry is of this library, and no other thread uses its stacks.
     pub(super) unsafe fn run(&self, dispatch: &RawDispatch) -> Result<Report, MetalError> {
         let address = self.symbol("emulator_run")?;
         // SAFETY: the runtime's function has this signature.
         let run: extern "C" fn(*const RawDispatch, *mut Report) = unsafe { std::mem::transmute(address) };
         let mut report = Report::default();
+        let _running = self.running.lock().unwrap_or_else(|e| e.into_inner());
         run(dispatch, &mut report);
         Ok(report)
     }

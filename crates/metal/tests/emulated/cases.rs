@@ -4,7 +4,7 @@ use wootz_graph::Backend as _;
 use wootz_metal::emulator::Profile;
 use wootz_testkit::{cases, check, check_refused};
 
-use crate::common::{Setup, backend};
+use crate::common::{CASES, Setup, backend};
 use crate::sweeps::{SWEEPS, Sweep};
 
 /// Runs the cases of a sweep; says which fail.
@@ -13,8 +13,8 @@ fn run(sweep: &Sweep) -> Vec<String> {
     let name = format!("{} {:?}", profile.name, profile.order);
     let backend = backend(Setup::new(profile));
     let device = backend.open(0).unwrap();
-    let all = cases::all();
-    let chosen: Vec<_> = all.iter().filter(|c| sweep.starts.iter().any(|s| c.name.starts_with(s))).collect();
+    let chosen: Vec<_> =
+        CASES.iter().filter(|c| sweep.starts.iter().any(|s| c.name.starts_with(s))).collect();
     assert!(!chosen.is_empty(), "no case begins with {:?}", sweep.starts);
     let results = chosen.into_iter().map(|case| check(&backend, &*device, case));
     results.filter_map(Result::err).map(|e| format!("{name}: {e}")).collect()

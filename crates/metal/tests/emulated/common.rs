@@ -1,11 +1,15 @@
 //! Emulated devices for tests.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use wootz_metal::emulator::{Emulators, Profile, Toolchain};
 use wootz_metal::library::Sources;
 use wootz_metal::{MetalBackend, MetalOptions};
+use wootz_testkit::cases::{self, Case};
 use wootz_testkit::models::cache_dir;
+
+/// Every operation case: their weights take seconds to make.
+pub(crate) static CASES: LazyLock<Vec<Case>> = LazyLock::new(cases::all);
 
 /// What a test's device is made of.
 pub(crate) struct Setup {

@@ -50,10 +50,14 @@ fn a_real_model() {
     let model = TinyModel::from_file(wootz_gguf::Model::open(path).unwrap());
     // "The capital of France is"
     let prompt = [504, 3575, 282, 4649, 314];
-    for profile in [Profile::unified(), Profile::discrete()] {
+    let [(logits, tokens), (discrete, same)] = [Profile::unified(), Profile::discrete()].map(|profile| {
         let device = backend(Setup::new(profile.untraced()));
-        let (logits, tokens) = model.run(&device, KvType::F16, &prompt, 6).unwrap();
-        let error = nmse(&logits, &model.reference(KvType::F16, &prompt, &tokens));
+        model.run(&device, KvType::F16, &prompt, 6).unwrap()
+    });
+    assert_eq!(same, tokens);
+    let reference = model.reference(KvType::F16, &prompt, &tokens);
+    for logits in [logits, discrete] {
+        let error = nmse(&logits, &reference);
         assert!(error < 1e-6, "error {error:.1e}, tokens {tokens:?}");
     }
 }

@@ -10,23 +10,24 @@ use wootz_metal::device::{Buffer, Dispatch, MetalDevice, Pass, Slice, StorageMod
 use wootz_metal::emulator::{EmulatedDevice, Order, Profile};
 use wootz_metal::library::{Function, Library, Sources};
 use wootz_quant::WeightType;
-use wootz_testkit::{cases, check, tiny};
+use wootz_testkit::{check, tiny};
 
-use crate::common::{Setup, backend, toolchain};
+use crate::common::{CASES, Setup, backend, toolchain};
 use crate::model::TinyModel;
 
 const TYPES: tiny::Types = tiny::Types(WeightType::F32, WeightType::F32);
 
+/// Runs one case with kernels made of these sources.
+fn run_case(case: &str, sources: Sources, profile: Profile) -> Result<f64, String> {
+    let backend = backend(Setup { sources, ..Setup::new(profile) });
+    let case = CASES.iter().find(|c| c.name == case).unwrap();
+    check(&backend, &*backend.open(0).unwrap(), case)
+}
+
 /// Runs one case on altered kernels; the failure it must have.
 fn altered(case: &str, file: &str, old: &str, new: &str, profile: Profile) -> String {
-    let run = |sources: Sources| {
-        let backend = backend(Setup { sources, ..Setup::new(profile.clone()) });
-        let device = backend.open(0).unwrap();
-        let case = cases::all().into_iter().find(|c| c.name == case).unwrap();
-        check(&backend, &*device, &case)
-    };
-    run(Sources::default()).unwrap();
-    run(Sources::default().altered(file, old, new).unwrap()).unwrap_err()
+    run_case(case, Sources::default(), profile.clone()).unwrap();
+    run_case(case, Sources::default().altered(file, old, new).unwrap(), profile).unwrap_err()
 }
 
 fn assert_names(message: &str, words: &str) {
@@ -76,14 +77,9 @@ fn swapped_buffer_indices() {
     let old = "device const float* gate [[buffer(1)]],\n                device const float* up [[buffer(2)]]";
     // Names are bound, so that only the kernel's own mix-up matters.
     let new = "device const float* up [[buffer(1)]],\n                device const float* gate [[buffer(2)]]";
-    let run = |sources: Sources| {
-        let backend = backend(Setup { sources, ..Setup::new(Profile::unified()) });
-        let device = backend.open(0).unwrap();
-        let case = cases::all().into_iter().find(|c| c.name == "glu Silu").unwrap();
-        check(&backend, &*device, &case)
-    };
     // Both sides follow the signature: an exchange of two arguments changes nothing.
-    run(Sources::default().altered("elementwise.metal", old, new).unwrap()).unwrap();
+    let sources = Sources::default().altered("elementwise.metal", old, new).unwrap();
+    run_case("glu Silu", sources, Profile::unified()).unwrap();
     // An exchange in the kernel's body is a wrong result.
     let message = altered(
         "glu Silu",

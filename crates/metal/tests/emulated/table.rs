@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use wootz_testkit::{cases, snapshot};
+use wootz_testkit::snapshot;
 
+use crate::common::CASES;
 use crate::sweeps::SWEEPS;
 
 const BEGIN: &str = "<!-- table of operations: printed by crates/metal/tests/emulated/table.rs -->\n";
@@ -26,7 +27,7 @@ fn group(name: &str) -> String {
 
 fn table() -> String {
     let mut rows: BTreeMap<String, (usize, Vec<String>)> = BTreeMap::new();
-    for case in cases::all() {
+    for case in CASES.iter() {
         let row = rows.entry(group(&case.name)).or_default();
         row.0 += 1;
         for sweep in SWEEPS.iter().filter(|s| s.starts.iter().any(|w| case.name.starts_with(w))) {
