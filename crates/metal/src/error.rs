@@ -56,6 +56,14 @@ pub enum MetalError {
         /// The driver's words.
         reason: String,
     },
+    /// The GPU did not finish a command buffer in time: it may still be at work on it.
+    #[error("command buffer {label} was not done after {seconds} seconds")]
+    TimedOut {
+        /// The command buffer's label.
+        label: String,
+        /// The bound.
+        seconds: u64,
+    },
     /// Compiled kernels could not be kept in a file.
     #[error("{}: compiled kernels cannot be kept: {reason}", path.display())]
     Archive {

@@ -242,15 +242,15 @@ struct Committed {
 
 impl Completion for Committed {
     fn wait(&self, limit: Duration) -> Result<(), MetalError> {
-        let failed = |reason: String| MetalError::Failed { label: self.label.clone(), reason };
         if !self.done.wait(limit) {
-            return Err(failed(format!("it was not done after {} seconds", limit.as_secs())));
+            return Err(MetalError::TimedOut { label: self.label.clone(), seconds: limit.as_secs() });
         }
         match self.buffer.0.status() {
             MTLCommandBufferStatus::Completed => Ok(()),
             status => {
                 let told = self.buffer.0.error().map(|e| e.localizedDescription().to_string());
-                Err(failed(told.unwrap_or_else(|| format!("status {}", status.0))))
+                let reason = told.unwrap_or_else(|| format!("status {}", status.0));
+                Err(MetalError::Failed { label: self.label.clone(), reason })
             }
         }
     }

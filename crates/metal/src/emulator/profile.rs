@@ -29,6 +29,8 @@ pub struct Profile {
     pub traced: bool,
     /// Command buffers after which all fail.
     pub fails_after: Option<u64>,
+    /// Command buffers after which none is ever done.
+    pub hangs_after: Option<u64>,
     /// Buffers from this size on must be kept resident, where the device has residency sets.
     pub resident_from: u64,
 }
@@ -55,6 +57,7 @@ impl Profile {
             order: Order::Forward,
             traced: true,
             fails_after: None,
+            hangs_after: None,
             resident_from: 16 << 10,
         }
     }

@@ -267,7 +267,7 @@ impl Queue {
             first_serial: serial,
             stacks: self.stacks.base(),
         };
-        // SAFETY: the buffers live in `kept`, the stacks in the queue, and the lock of the process is held.
+        // SAFETY: the buffers live in `kept`, the stacks in the queue, whose state is locked.
         let report = unsafe { d.compiled.library.run(&raw) }.map_err(|e| failed(e.to_string()))?;
         if report.fault == 0 {
             return Ok(());
@@ -439,7 +439,10 @@ struct Committed {
 }
 
 impl Completion for Committed {
-    fn wait(&self, _limit: Duration) -> Result<(), MetalError> {
+    fn wait(&self, limit: Duration) -> Result<(), MetalError> {
+        if self.queue.profile.hangs_after.is_some_and(|n| self.number > n) {
+            return Err(MetalError::TimedOut { label: self.label.clone(), seconds: limit.as_secs() });
+        }
         let mut failure = self.failure.lock().unwrap_or_else(|e| e.into_inner());
         if let Err(reason) = self.queue.run_to(self.number) {
             *failure = Some(MetalError::Failed { label: self.label.clone(), reason });

@@ -272,11 +272,14 @@ impl MetalExecutor {
         let at = (self.submitted as usize) % self.slots.len();
         let sizes = (program.vocab, self.slots[before].picks, outputs);
         let (data, counts) = program.layout.pack(inputs, sampling.unwrap_or(&[]), sizes)?;
-        // The slot's last step must be over before its buffers are written again; whoever waits for it hears of
+        // The slot's last step must be over before its buffers are written again; whoever waits for it hears of other
         // failures.
-        for completion in std::mem::take(&mut self.slots[at].running) {
-            let _ = completion.wait(TIME_LIMIT);
+        for completion in &self.slots[at].running {
+            if let Err(e @ MetalError::TimedOut { .. }) = completion.wait(TIME_LIMIT) {
+                return Err(self.failed(e));
+            }
         }
+        self.slots[at].running.clear();
         let cols = program.output.map_or(0, |o| o.cols);
         let rows = program.output.map_or(0, |o| match o.rows {
             wootz_graph::Rows::Tokens => counts.tokens,

@@ -255,6 +255,29 @@ fn a_failed_command_buffer_fails_its_step_alone() {
 }
 
 #[test]
+fn a_gpu_that_hangs_fails_its_steps_and_no_others() {
+    let model = TinyModel::new(ARCHITECTURES[0], TYPES);
+    let hangs = Profile { hangs_after: Some(4), ..Profile::plain() };
+    let backend = backend(Setup::new(hangs));
+    let mut executor = model.load(&backend, KvType::F16).unwrap();
+    let mut step = || {
+        model.generate(&[1, 2, 3], 1, |graph, inputs| {
+            let plan = passes::compile(graph.clone(), model.weights(), &backend).unwrap();
+            let program = executor.compile(plan)?;
+            let ticket = executor.submit(program, inputs)?;
+            Ok(executor.wait(ticket)?.data.to_vec())
+        })
+    };
+    let first = (0..9).find_map(|_| step().err()).expect("command buffers that are never done");
+    assert_names(&first.to_string(), "was not done after");
+    // Neither are those after it, whose memory the hanging ones may still use.
+    for _ in 0..3 {
+        assert_names(&step().unwrap_err().to_string(), "was not done after");
+    }
+    model.run(&crate::common::backend(Setup::new(Profile::plain())), KvType::F16, &[1, 2, 3], 2).unwrap();
+}
+
+#[test]
 fn orders_differ() {
     // A kernel in which the last threadgroup wins gives different results, so that orders are seen to be taken.
     let old = "if (i < args.count) y[i] = args.factor * x[i];";
