@@ -101,9 +101,12 @@ pub(crate) fn open_context(model: Arc<Model>, options: &ContextOptions) -> anyho
     if let [_, _, ..] = context.placement() {
         let mut first = 0;
         let places = context.placement().iter().map(|(device, layers)| {
-            let text = format!("layers {first} to {} on {}", first + layers - 1, device.id);
+            let range = match layers {
+                1 => format!("layer {first}"),
+                n => format!("layers {first} to {}", first + n - 1),
+            };
             first += layers;
-            text
+            format!("{range} on {}", device.id)
         });
         output::note(&places.collect::<Vec<_>>().join(", "));
     }

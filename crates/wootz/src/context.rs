@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use wootz_graph::{
-    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, DeviceInfo, DeviceKind, DeviceLimits, Graph,
-    GraphKey, KvType, MemoryUse, Picked, Plan, Sampling, StepInputs, StepOutput, StepTime, TableSet, Ticket,
-    Wants, picked_token, split,
+    BLOCK_TOKENS, Backend, BlockTable, CacheLayout, DeviceInfo, DeviceLimits, GraphKey, MemoryUse, Picked,
+    Plan, Sampling, StepInputs, StepOutput, StepTime, TableSet, Ticket, Wants, picked_token,
 };
 
 use crate::error::Error;
+use crate::fit::{fit, layout, sequence_blocks};
 use crate::kv::{BlockOp, Group, GroupKind, KvCache, KvConfig, SeqId};
 use crate::model::Model;
-use crate::options::{ContextOptions, Repack};
-use crate::placement::{self, Place};
+use crate::options::ContextOptions;
+use crate::placement;
 use crate::runner::{self, Runner};
 
 /// A sequence of a context.
@@ -69,15 +69,8 @@ struct Growth {
 /// All sequences of a context may share what they computed.
 const NAMESPACE: &str = "";
 
-/// The share of free memory that caches may take where the user names no context: the rest is for weights' growth,
-/// plans and other programs.
-const CACHE_SHARE: u64 = 2;
-
 /// Positions for which room is left where layers are split by memory and the user names no context.
 const USUAL: usize = 4096;
-
-/// A context that the user has not named is never shorter than this, but for models whose own is.
-const SHORTEST: usize = 512;
 
 /// A model on a device.
 pub struct Context {
@@ -124,7 +117,10 @@ impl Context {
         let key = GraphKey { wants, ..runner::key(limits.batch, 1, 1, false, 1, limits.context) };
         let graph = model.arch().graph(key)?;
         let mut runner = Runner::load(model.clone(), places, graph, &layout, limits.context, progress)?;
-        runner.warm_up(limits.batch)?;
+        // An encoder's batch is its longest text: most are far shorter.
+        if model.arch().hparams().causal {
+            runner.warm_up(limits.batch)?;
+        }
         let groups = layout.groups.iter().map(|g| Group {
             kind: match g.window {
                 None => GroupKind::Full,
@@ -460,108 +456,5 @@ fn take_back(kv: &mut KvCache, growth: &[Growth]) {
     for grown in growth {
         // Only tokens that were appended go; that cannot fail for an open sequence.
         let _ = kv.truncate(grown.sequence, grown.before);
-    }
-}
-
-/// The memory of a device that a part of a model is for.
-struct Room {
-    /// Bytes that caches may take, where known.
-    free: Option<u64>,
-    /// The part.
-    graph: Graph,
-}
-
-/// Context length and caches that fit the devices; `graph` uses all weights.
-fn fit(
-    model: &Model,
-    places: &[Place],
-    graph: Graph,
-    options: &ContextOptions,
-) -> Result<(Limits, CacheLayout), Error> {
-    let hp = model.arch().hparams();
-    let sequences = options.sequences.max(1);
-    // An encoder takes a text in one step, and has no positions beyond those that it knows.
-    let (most, batch) = match hp.causal {
-        true => (usize::MAX, options.batch.max(1)),
-        false => (hp.context_length as usize, options.batch.max(hp.context_length as usize)),
-    };
-    let layers: Vec<usize> = places.iter().map(|place| place.layers).collect();
-    let rooms = places.iter().zip(split(graph, &layers)?).map(|(place, graph)| {
-        let weights = graph.weight_bytes(model.arch().weights());
-        Room { free: cache_memory(&place.info, weights, options), graph }
-    });
-    let rooms: Vec<Room> = rooms.collect();
-    let layout = |context: usize| layout(model, context, sequences, batch, options);
-    let needed = |context: usize, room: &Room| {
-        CacheLayout { caches: room.graph.caches.clone(), ..layout(context) }.total_bytes()
-    };
-    let longest = hp.context_length as usize;
-    let context = match options.context {
-        Some(context) => context.min(most).max(1),
-        None => {
-            let tight = |context: usize| {
-                let full = |room: &Room| room.free.is_some_and(|f| needed(context, room) > f / CACHE_SHARE);
-                rooms.iter().any(full)
-            };
-            let mut context = longest;
-            while context > SHORTEST && tight(context) {
-                context = (context / 2).next_multiple_of(BLOCK_TOKENS).max(SHORTEST);
-            }
-            context
-        }
-    };
-    for room in &rooms {
-        let needed = needed(context, room);
-        if let Some(available) = room.free.filter(|free| needed > *free) {
-            return Err(Error::ContextMemory { context, needed, available });
-        }
-    }
-    // A step never has more tokens than the context.
-    let limits = Limits { context, sequences, batch: batch.min(context) };
-    Ok((limits, layout(context)))
-}
-
-/// Bytes that caches may take on a device beside so many of weights, where its memory is known.
-fn cache_memory(info: &DeviceInfo, weights: u64, options: &ContextOptions) -> Option<u64> {
-    let memory = info.memory_free.into_iter().chain(options.memory).min()?;
-    let on_cpu = info.kind == DeviceKind::Cpu;
-    let stored = on_cpu && options.repack == Repack::Off;
-    let weights = if stored { 0 } else { weights };
-    Some(match memory.checked_sub(weights) {
-        Some(rest) => rest,
-        // The CPU reads from the file what is too large for the machine, and caches go before it.
-        None if on_cpu && options.memory.is_none_or(|limit| weights <= limit) => memory,
-        None => 0,
-    })
-}
-
-/// Blocks that a sequence of `length` positions takes at most in a group with this window.
-fn sequence_blocks(window: Option<u32>, length: usize, batch: usize) -> usize {
-    // A window keeps what a step's first token sees, the step's own tokens, and as much again to take back.
-    let positions = window.map_or(length, |w| length.min(w as usize + 2 * batch + BLOCK_TOKENS));
-    // One block more: the copy of a shared block that is written next.
-    positions.div_ceil(BLOCK_TOKENS) + 1
-}
-
-/// Caches for `sequences` of `context` positions each.
-pub(crate) fn layout(
-    model: &Model,
-    context: usize,
-    sequences: usize,
-    batch: usize,
-    options: &ContextOptions,
-) -> CacheLayout {
-    let groups = model.arch().windows().iter().map(|window| {
-        let blocks = sequences.saturating_mul(sequence_blocks(*window, context, batch));
-        // More blocks than can be numbered fit no memory either.
-        CacheGroup { window: *window, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }
-    });
-    // What an encoder caches lives for one step: nothing is gained by rounding it.
-    let ty = |ty| if model.arch().hparams().causal { ty } else { KvType::F32 };
-    CacheLayout {
-        caches: model.arch().caches().to_vec(),
-        groups: groups.collect(),
-        k_type: ty(options.k_type),
-        v_type: ty(options.v_type),
     }
 }

@@ -36,6 +36,7 @@ mod context;
 pub mod embed;
 mod engine;
 mod error;
+mod fit;
 pub mod kv;
 pub mod measure;
 mod model;

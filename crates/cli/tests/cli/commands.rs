@@ -131,6 +131,20 @@ fn run_is_the_same_for_a_seed_and_another_for_another() {
 }
 
 #[test]
+fn run_on_several_devices_gives_the_same_and_says_which_layers_went_where() {
+    let place = Place::new();
+    let options = "run tiny.gguf hello -n 24 --temp 1.5 --top-k 0 --seed 1 --json --ignore-eos";
+    let expected = place.json(options)["tokens"].clone();
+    let split = place.run(&format!("{options} --device cpu,cpu --split 1,1"), b"");
+    let json: Value = serde_json::from_slice(&split.stdout).unwrap();
+    assert_eq!(json["tokens"], expected);
+    let told = String::from_utf8(split.stderr).unwrap();
+    assert!(told.contains("layer 0 on cpu, layer 1 on cpu"), "{told}");
+    let refused = place.run("run tiny.gguf hello --device cpu,cpu --split 1,x", b"");
+    assert_eq!(refused.status.code(), Some(2));
+}
+
+#[test]
 fn run_ends_at_a_stop_text_and_leaves_it_out() {
     let place = Place::new();
     let options = "run tiny.gguf hello -n 60 --temp 1.5 --top-k 0 --top-p 1 --seed 3 --ignore-eos --json";
