@@ -10,7 +10,7 @@ use crate::machine::{DeviceBuffer, HostBuffer, Kernel, Launch, Machine};
 /// Rows of a step at most.
 const MOST_ROWS: usize = 1 << 16;
 /// Candidates of a row at most.
-const MOST_KEPT: u32 = 128;
+pub(crate) const MOST_KEPT: u32 = 128;
 /// Slices of the tokens at most, and tokens of a slice at least.
 const MOST_SLICES: u32 = 64;
 const LEAST_SLICE: u32 = 1024;
@@ -170,102 +170,5 @@ impl Picker {
     pub(crate) fn results(bytes: &[u8]) -> Vec<Picked> {
         let words: Vec<u32> = bytes.as_chunks().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
         words.as_chunks::<WORDS>().0.iter().map(|words| Picked::from_words(*words)).collect()
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use wootz_graph::{LogitEdit, sampling};
-
-    /// Rows of logits and parameters of many kinds, on a device, against the definition.
-    pub(crate) fn picks_agree(machine: &Arc<dyn Machine>) {
-        let mut state = 7u64;
-        let mut next = move || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as u32
-        };
-        let mut picker = Picker::new(machine).unwrap();
-        for cols in [5u32, 1000, 5000] {
-            let cases: Vec<(Vec<f32>, Vec<LogitEdit>, u32)> = (0..10)
-                .map(|case| {
-                    // Few different values, so that many are equal.
-                    let steps = if case % 2 == 0 { 40 } else { 1 << 20 };
-                    let mut logits: Vec<f32> =
-                        (0..cols).map(|_| (next() % steps) as f32 / steps as f32 * 12.0 - 6.0).collect();
-                    logits[(next() % cols) as usize] = f32::NEG_INFINITY;
-                    let mut tokens: Vec<u32> = (0..case % 4 * 3).map(|_| next() % cols).collect();
-                    tokens.sort();
-                    tokens.dedup();
-                    let bias = |n: u32| if n.is_multiple_of(3) { f32::NEG_INFINITY } else { n as f32 - 2.0 };
-                    let edits = tokens
-                        .iter()
-                        .map(|t| LogitEdit { token: *t, bias: bias(t % 5), seen: t % 3 })
-                        .collect();
-                    match case {
-                        7 => logits[(cols / 2) as usize] = f32::NAN,
-                        8 => logits.fill(f32::NEG_INFINITY),
-                        9 => logits[(cols - 1) as usize] = f32::INFINITY,
-                        _ => {}
-                    }
-                    (logits, edits, next())
-                })
-                .collect();
-            let rows: Vec<Sampling<'_>> = cases
-                .iter()
-                .enumerate()
-                .map(|(i, (_, edits, random))| Sampling {
-                    edits,
-                    repeat_penalty: 1.1,
-                    frequency_penalty: 0.1,
-                    presence_penalty: 0.2,
-                    top_k: [1, 2, 40, 128, 17][i % 5],
-                    top_p: [1.0, 0.9, 0.5][i % 3],
-                    min_p_below: [f32::NEG_INFINITY, -3.0][i % 2],
-                    temperature: [0.7, 1.0, 1e-30, 1.5][i % 4],
-                    uniform: f64::from(*random) / f64::from(1u32 << 31),
-                })
-                .collect();
-            // All together, and one by one.
-            for together in [rows.len(), 1] {
-                for (cases, rows) in cases.chunks(together).zip(rows.chunks(together)) {
-                    let all: Vec<f32> = cases.iter().flat_map(|(logits, ..)| logits).copied().collect();
-                    let buffer = DeviceBuffer::new(machine, 4 * all.len(), "logits").unwrap();
-                    // SAFETY: the copies are over before what they read is given back.
-                    unsafe { machine.copy_in(buffer.address(), bytemuck::cast_slice(&all)).unwrap() };
-                    machine.finish().unwrap();
-                    let mut staging = HostBuffer::new(machine, 0).unwrap();
-                    let at = picker.start(buffer.address(), cols, rows, &mut staging).unwrap();
-                    let mut results = HostBuffer::new(machine, Picker::result_bytes(rows.len())).unwrap();
-                    let pointer = results.pointer();
-                    // SAFETY: the buffer has room, and is read after all is over.
-                    unsafe { machine.copy_out(pointer, at, results.len()).unwrap() };
-                    machine.finish().unwrap();
-                    for (i, (found, (logits, ..))) in Picker::results(&results).iter().zip(cases).enumerate()
-                    {
-                        let expected = sampling::pick(logits, &rows[i]);
-                        // Of a bad logit that is no number, the bits do not count.
-                        let same = match (found, expected) {
-                            (Picked::BadLogit { token, value }, Picked::BadLogit { token: t, value: v }) => {
-                                *token == t && (*value == v || (value.is_nan() && v.is_nan()))
-                            }
-                            (found, expected) => *found == expected,
-                        };
-                        assert!(same, "{cols} tokens, {:?}: {found:?}, expected {expected:?}", rows[i]);
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_gpu_picks_what_the_definition_says() {
-        if crate::driver::count().unwrap() == 0 {
-            eprintln!("NOT RUN: there is no GPU that NVIDIA's driver knows");
-            return;
-        }
-        let gpu = crate::driver::Gpu::open(0).unwrap();
-        let machine: Arc<dyn Machine> = Arc::new(crate::driver::Queue::new(gpu).unwrap());
-        picks_agree(&machine);
     }
 }

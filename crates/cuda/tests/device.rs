@@ -3,6 +3,7 @@
 
 use wootz_cuda::{CudaBackend, CudaOptions, Kernels};
 use wootz_graph::Backend;
+use wootz_testkit::picks;
 
 /// Runs all cases; says which fail.
 fn run(kernels: Kernels) {
@@ -24,6 +25,22 @@ fn run(kernels: Kernels) {
     }
     println!("{count} cases, at most {worst:.2} of the error that is allowed");
     assert!(failures.is_empty(), "{} cases failed:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn tokens_are_picked_as_the_definition_says() {
+    let backend = CudaBackend::default();
+    if backend.devices().unwrap().is_empty() {
+        eprintln!("NOT RUN: there is no GPU that NVIDIA's driver knows");
+        return;
+    }
+    let device = backend.open(0).unwrap();
+    for case in picks::all() {
+        // Of more than 128 candidates the host picks.
+        let picks = case.candidates() <= 128;
+        assert_eq!(picks::check_picks(&backend, &*device, &case), Ok(picks), "{}", case.name);
+    }
+    assert_eq!(picks::check_fed_picks(&backend, &*device), Ok(true));
 }
 
 #[test]

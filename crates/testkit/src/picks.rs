@@ -34,8 +34,15 @@ impl Request {
 /// All cases: up to 256 candidates, vocabularies up to 50,021.
 pub fn all() -> Vec<PickCase> {
     let mut cases: Vec<PickCase> = [2, 300, 5000, 50_021].into_iter().flat_map(random).collect();
-    cases.push(odd());
+    cases.extend(odd());
     cases
+}
+
+impl PickCase {
+    /// Candidates that a token is picked from, at most.
+    pub fn candidates(&self) -> u32 {
+        self.steps.iter().flatten().map(|request| request.0.top_k).max().unwrap_or(0)
+    }
 }
 
 /// Normally distributed logits, some of them equal and some negative infinity.
@@ -87,8 +94,8 @@ fn random(vocab: usize) -> impl Iterator<Item = PickCase> {
     })
 }
 
-/// Rows without a token to pick, and such that are hard to order.
-fn odd() -> PickCase {
+/// Rows without a token to pick, and such that are hard to order; by the number of candidates.
+fn odd() -> impl Iterator<Item = PickCase> {
     let vocab = 2000;
     let mut rng = Rng::new(9);
     let with = |row: &[f32], changes: &[(usize, f32)]| {
@@ -107,11 +114,12 @@ fn odd() -> PickCase {
         vec![-2.5; vocab],
         (0..vocab).map(|i| if i % 2 == 0 { -0.0 } else { 0.0 }).collect(),
     ];
-    let steps = [1, 40, 200].map(|top_k| {
+    [1, 40, 200].into_iter().map(move |top_k| {
         let request = |uniform| Request(Sampling { top_k, uniform, ..Sampling::GREEDY }, Vec::new());
-        (0..rows.len()).map(|i| request(i as f64 / 7.0)).collect()
-    });
-    PickCase { name: "pick, odd rows".into(), vocab, rows, steps: steps.to_vec() }
+        let step = (0..rows.len()).map(|i| request(i as f64 / 7.0)).collect();
+        let name = format!("pick, odd rows, {top_k} candidates");
+        PickCase { name, vocab, rows: rows.clone(), steps: vec![step] }
+    })
 }
 
 /// A model whose logits are rows of a table.
