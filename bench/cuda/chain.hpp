@@ -2,7 +2,7 @@
 #pragma once
 #include <functional>
 
-#include "check.hpp"
+#include "check_attend.hpp"
 
 constexpr double READ_RATE = 4.605e6;   // bytes a microsecond, measured on an H200
 constexpr double BF16_RATE = 750e6;     // operations a microsecond
@@ -49,7 +49,13 @@ struct Model {
     Matrix head;
     size_t weight_bytes = 0;
     uint32_t q_cols, kv_cols, max_blocks, block_bytes;
-    Buffer<float> norm, x[2], q[2], k[2], v[2], attention, y[2], h, logits, rope, partial, attend_partial, scale;
+    Buffer<float> norm, x[2], q[2], k[2], v[2], attention, y[2], h, logits, rope, partial, attend_partial, scale, summands;
+    // Parts in which the product before has left its results.
+    struct {
+        float* tail[3];
+        uint32_t tails;
+        uint64_t slab;
+    } left = {};
     Buffer<uint8_t> acts, image, cache;
     Buffer<uint32_t> counters, attend_counters, tokens, sequences, first, table, slots;
     Buffer<int32_t> positions, prompt;
@@ -79,6 +85,7 @@ struct Model {
         }
         attention = Buffer<float>(padded * q_cols), h = Buffer<float>(padded * s.ff), logits = Buffer<float>(64ull * s.vocab);
         scale = Buffer<float>(padded);
+        summands = Buffer<float>(std::min<size_t>(padded, 64) * 12 * (s.dim + q_cols + 2 * kv_cols)), summands.zero();
         const uint32_t widest = up(std::max(s.ff, std::max(s.dim, q_cols)), 256);
         acts = Buffer<uint8_t>(widest * 384ull), image = Buffer<uint8_t>(widest * 512ull * padded);
         partial = Buffer<float>(2ull * gpu.sms * 128 * 256);
@@ -109,17 +116,20 @@ struct Model {
     }
     uint8_t* cache_of(uint32_t layer) { return cache.p + cache.n / s.layers * layer; }
 
-    void attend(uint32_t layer, bool tails) {
+    // With `tails`, queries, keys and values have a second summand; else those that the product before has left.
+    void attend(uint32_t layer, bool tails, bool to_image = false) {
         AttendArgs a{};
         a.q = q[0].p, a.k = k[0].p, a.v = v[0].p, a.rope = rope.p;
-        if (tails) a.q_tail = q[1].p, a.k_tail = k[1].p, a.v_tail = v[1].p;
+        if (tails) a.q_tail = q[1].p, a.k_tail = k[1].p, a.v_tail = v[1].p, a.tails = 1;
+        else a.q_tail = left.tail[0], a.k_tail = left.tail[1], a.v_tail = left.tail[2], a.tails = left.tails, a.slab = left.slab;
         a.cache = cache_of(layer), a.out = attention.p, a.partial = attend_partial.p, a.counters = attend_counters.p;
         a.tokens = tokens.p, a.positions = positions.p, a.sequences = sequences.p, a.first = first.p, a.blocks = table.p;
         a.block_bytes = block_bytes, a.v_offset = block_bytes / 2, a.scale = 0.088f, a.heads = s.heads, a.kv_heads = s.kv_heads;
         a.max_blocks = max_blocks, a.pairs = s.head_dim / 2;
-        const uint32_t splits = std::min(64u, std::max(1u, gpu.sms / (s.kv_heads * rows)));
-        gpu.launch(gpu.kernel("attend", "attend_f16_" + std::to_string(s.head_dim)), dim3(splits, s.kv_heads, rows), 256,
-                   4 * (76 * s.head_dim + 1200), a);
+        if (to_image) a.image = image.p, a.groups = up(rows, 128) * 16, a.image_bf16 = type_of(s.type).id == BF16;
+        // Of more blocks than multiprocessors, two share one.
+        const uint32_t splits = std::min(64u, std::max(1u, gpu.sms / (s.kv_heads * rows))), warps = s.kv_heads * rows > static_cast<uint32_t>(gpu.sms) ? 4 : 8;
+        gpu.launch(gpu.kernel("attend", attend_name("f16", s.head_dim, warps)), dim3(splits, s.kv_heads, rows), 32 * warps, attend_shared(s.head_dim, warps), a);
     }
     // Prompts of one sequence that fill the rows; keys and values are taken to be in the cache.
     void flash(uint32_t layer) {
@@ -169,12 +179,14 @@ struct Model {
         ActsArgs p{};
         p.rows = tokens.p, p.x = from, p.y = add, p.x_out = sum, p.norm = normalise ? norm.p : nullptr, p.out = image.p;
         p.scale = scale.p, p.eps = 1e-6f, p.cols = cols, p.k_tiles = up(cols, 256), p.groups = up(rows, 128) * 16;
-        const bool many = rows > 64;
+        if (add) p.y_tail = left.tail[0], p.tails = left.tails, p.slab = left.slab;
+        const bool many = rows > 64 || p.tails > 0;
         // Warps that keep all of a row, if there are so many; few rows must fill the device.
-        const int threads = many ? 32 * std::min(14u, std::max(8u, up(p.k_tiles, 6))) : 1024;
+        const int threads = rows > 64 ? 32 * std::min(14u, std::max(8u, up(p.k_tiles, 6))) : many ? 32 * std::min(14u, p.k_tiles) : 1024;
         gpu.launch(gpu.kernel("acts", std::string(many ? "pack_many_rows_" : "pack_rows_") + (t.id == BF16 ? "bf16" : "f16")), rows, threads, 0, p);
     }
-    void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated) {
+    // `in_parts`: the reader adds parts.
+    void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated, bool in_parts = false) {
         const Type& t = *m[0]->type;
         const Way way = rows <= 8 ? BATCH : HOPPER;
         const ProductShape shape = product_shape(t, rows, gated, way, m.back()->type);
@@ -182,9 +194,15 @@ struct Model {
         for (size_t i = 0; i < m.size(); i++) a.seg[i] = m[i]->segment(out[i]);
         a.tokens = tokens.p, a.acts = image.p, a.scale = scale.p, a.partial = partial.p, a.counters = counters.p, a.factor = t.factor();
         a.segs = m.size(), a.k_tiles = m[0]->k_tiles, a.groups = up(rows, 128) * 16, a.stages = shape.stages;
-        gpu.launch(gpu.kernel(shape.file, shape.name), gpu.sms * blocks_a_multiprocessor(rows, way), shape.threads, shape.shared, a);
+        ProductShape::Parts parts = {gpu.sms * static_cast<uint32_t>(blocks_a_multiprocessor(rows, way)), 0};
+        if (in_parts && rows <= 64) parts = shape.parts(m, parts.grid);
+        left = {{}, parts.parts ? parts.parts - 1 : 0, 0};
+        float* tail = summands.p;
+        for (size_t i = 0; i < m.size(); i++) left.tail[i] = a.seg[i].tail = tail, tail += rows * m[i]->rows, left.slab += rows * m[i]->rows;
+        a.parts = parts.parts, a.slab = left.slab;
+        gpu.launch(gpu.kernel(shape.file, shape.name), parts.grid, shape.threads, shape.shared, a);
     }
-    // All rows through all layers; `attention_of` runs a layer's attention.
+    // All rows through all layers; `attention_of` runs a layer's attention, and makes the image of its result but for prompts.
     void step(bool prompt, const std::function<void(uint32_t)>& attention_of) {
         int at = 0;
         for (uint32_t i = 0; i < s.layers; i++) {
@@ -192,15 +210,15 @@ struct Model {
             const Type& t = *l.q.type;
             pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t);
             at ^= 1;
-            product({&l.q, &l.k, &l.v}, {q[0].p, k[0].p, v[0].p}, false);
+            product({&l.q, &l.k, &l.v}, {q[0].p, k[0].p, v[0].p}, false, !prompt);
             attention_of(i);
-            pack(attention.p, nullptr, nullptr, q_cols, false, t);
-            product({&l.o}, {y[0].p}, false);
+            if (prompt) pack(attention.p, nullptr, nullptr, q_cols, false, t);
+            product({&l.o}, {y[0].p}, false, true);
             pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t);
             at ^= 1;
             product({&l.gate, &l.up}, {h.p, nullptr}, true);
             pack(h.p, nullptr, nullptr, s.ff, false, *l.down.type);
-            product({&l.down}, {y[0].p}, false);
+            product({&l.down}, {y[0].p}, false, true);
         }
         if (prompt) return;  // one row's head is 0.1 ms and not of interest here
         pack(x[at].p, y[0].p, nullptr, s.dim, true, *head.type);

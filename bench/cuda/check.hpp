@@ -218,7 +218,22 @@ struct ProductShape {
     std::string file, name;  // kernel
     int threads;
     size_t shared;
-    uint32_t stages, tokens;  // tokens of a block
+    uint32_t stages, tokens, row_tiles;  // tokens and row tiles of a block
+
+    // How results are left in parts: blocks of threads, and parts; 0 where they are not. As src/program/batch.rs has it.
+    struct Parts {
+        uint32_t grid, parts;
+    };
+    Parts parts(const std::vector<const Matrix*>& m, uint32_t most_grid) const {
+        const uint32_t k_tiles = m[0]->k_tiles, least = tokens <= 32 ? 1 : tokens <= 64 ? 2 : 3;
+        uint32_t blocks = 0, most = 0;
+        for (const Matrix* i : m) blocks += up(i->row_tiles, row_tiles);
+        const uint32_t units = blocks * k_tiles, grid = up(units, std::max(up(units, most_grid), least));
+        const uint32_t each = units / grid, more = units % grid, longer = more * (each + 1);
+        auto owner = [&](uint32_t unit) { return unit < longer ? unit / (each + 1) : more + (unit - longer) / each; };
+        for (uint32_t b = 0; b < blocks; b++) most = std::max(most, owner((b + 1) * k_tiles - 1) - owner(b * k_tiles) + 1);
+        return each < k_tiles && most >= 2 && most <= 12 ? Parts{grid, most} : Parts{most_grid, 0};
+    }
 };
 // `last`: the type of the last matrix.
 inline ProductShape product_shape(const Type& t, uint32_t n, bool gated, Way way, const Type* last = nullptr) {
@@ -229,13 +244,13 @@ inline ProductShape product_shape(const Type& t, uint32_t n, bool gated, Way way
         const uint32_t pieces = std::min(6u, ((size > 32 ? 225 : 110) * 1024 - acts_pieces * size * 128) / piece);
         const std::string mixed = last && last != &t ? std::string("_") + last->name : "";
         return {std::string("hopper_") + t.name, "hopper_" + glu + t.name + mixed + "_" + std::to_string(size), static_cast<int>(32 * warps + 128),
-                acts_pieces * size * 128 + pieces * piece + 16 * (acts_pieces + pieces) + 1024, 0, size};
+                acts_pieces * size * 128 + pieces * piece + 16 * (acts_pieces + pieces) + 1024, 0, size, row_tiles};
     }
     const uint32_t size = n <= 8 ? 8 : n <= 16 ? 16 : n <= 32 ? 32 : 64, warps = t.floats ? 4 : 8;
     const uint32_t piece = warps * (size == 8 ? 1 : 2) * std::max(t.tile, last ? last->tile : 0) + size / 8 * 4096;
     const uint32_t stages = std::min(6u, ((size == 8 ? 112 : 227) * 1024 - 256) / (piece + 16));
     const std::string mixed = last && last != &t ? std::string("_") + last->name : "";
-    return {std::string("batch_") + t.name, "batch_" + glu + t.name + mixed + "_" + std::to_string(size), static_cast<int>(32 * (warps + 1)), stages * (piece + 16ull), stages, size};
+    return {std::string("batch_") + t.name, "batch_" + glu + t.name + mixed + "_" + std::to_string(size), static_cast<int>(32 * (warps + 1)), stages * (piece + 16ull), stages, size, warps * (size == 8 ? 1 : 2)};
 }
 // Buffers that products share.
 struct ProductRoom {
@@ -298,6 +313,20 @@ inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Ty
     gpu.sync();
     got = out.read();
     report.line(name + "again the same", memcmp(got.data(), once.data(), got.size() * 4) == 0 ? 0 : 1, 0);
+    // In parts, for a reader that adds them.
+    if (const ProductShape::Parts left = shape.parts({&m[0], &m[1], &m[2]}, gpu.sms * blocks_a_multiprocessor(n, way)); left.parts && n <= 64) {
+        ProductArgs p = a;
+        p.parts = left.parts, p.slab = static_cast<uint64_t>(n) * total;
+        Buffer<float> tails((left.parts - 1) * p.slab);
+        for (int i = 0, at = 0; i < 3; at += n * rows[i++]) p.seg[i].tail = tails.p + at;
+        out.poison();
+        gpu.launch(gpu.kernel(shape.file, shape.name), left.grid, shape.threads, shape.shared, p);
+        gpu.sync();
+        got = out.read();
+        const auto others = tails.read();
+        for (size_t i = 0; i < others.size(); i++) got[i % p.slab] += others[i];
+        report.line(name + "in " + std::to_string(left.parts) + " parts", compare(got, doubles(once)).value(), 1e-6);
+    }
     if (last) return;
     // Gated.
     const Matrix gate = make_matrix(gpu, t, 400, cols, 70), up_ = make_matrix(gpu, t, 400, cols, 71);

@@ -53,7 +53,13 @@ struct HostCache {
     }
 };
 
-inline void check_attend(Gpu& gpu, Report& report, const AttendCase& c) {
+inline std::string attend_name(const std::string& cache, uint32_t dim, uint32_t warps) {
+    return "attend_" + cache + "_" + std::to_string(dim) + "_" + std::to_string(warps) + "_warps";
+}
+inline size_t attend_shared(uint32_t dim, uint32_t warps) { return 4 * ((12 + 8 * warps) * dim + 1200); }
+
+// With so many warps a block; of prompts with as many as there are.
+inline void check_attend_by(Gpu& gpu, Report& report, const AttendCase& c, uint32_t warps) {
     const uint32_t rows = c.positions.size(), share = c.heads / c.kv_heads, groups = c.kv_heads * up(share, 8);
     const uint32_t max_blocks = *std::max_element(c.positions.begin(), c.positions.end()) / 32 + 1;
     HostCache cache{c.type, c.dim, c.kv_heads, {}};
@@ -110,11 +116,10 @@ inline void check_attend(Gpu& gpu, Report& report, const AttendCase& c) {
     a.scale = 1 / std::sqrt(static_cast<float>(c.dim)), a.softcap = c.softcap, a.eps = 1e-6f;
     a.heads = c.heads, a.kv_heads = c.kv_heads, a.max_blocks = max_blocks, a.window = c.window, a.pairs = pairs, a.adjacent = c.adjacent;
     if (c.fused) {
-        a.q_tail = dq2.p, a.k = dk.p, a.k_tail = dk2.p, a.v = dv.p, a.v_tail = dv2.p;
+        a.q_tail = dq2.p, a.k = dk.p, a.k_tail = dk2.p, a.v = dv.p, a.v_tail = dv2.p, a.tails = 1;
         a.q_norm = dqn.p, a.k_norm = dkn.p, a.rope = drope.p;
     }
-    const std::string kernel = std::string(c.prompt ? "flash_" : "attend_") + CACHE_NAMES[c.type] + "_" + std::to_string(c.dim);
-    const size_t shared = 4 * (76 * c.dim + 1200);
+    const std::string kernel = c.prompt ? std::string("flash_") + CACHE_NAMES[c.type] + "_" + std::to_string(c.dim) : attend_name(CACHE_NAMES[c.type], c.dim, warps);
     std::vector<uint32_t> tiles;
     for (uint32_t r = 0; r < rows; r += 64) tiles.push_back(r), tiles.push_back(std::min(64u, rows - r));
     Buffer<uint32_t> dtiles(tiles), tile_count(std::vector<uint32_t>{static_cast<uint32_t>(tiles.size() / 2)});
@@ -123,7 +128,7 @@ inline void check_attend(Gpu& gpu, Report& report, const AttendCase& c) {
                     a.v_offset, a.scale, a.softcap, a.heads, a.kv_heads, a.max_blocks, a.window};
         gpu.launch(gpu.kernel("flash", kernel), dim3(tiles.size() / 2 + 1, c.heads), 128, 2 * c.dim * 320, f);
     } else {
-        gpu.launch(gpu.kernel("attend", kernel), dim3(c.splits, groups, rows + 1), 256, shared, a);
+        gpu.launch(gpu.kernel("attend", kernel), dim3(c.splits, groups, rows + 1), 32 * warps, attend_shared(c.dim, warps), a);
     }
     gpu.sync();
     const auto got = out.read();
@@ -177,10 +182,35 @@ inline void check_attend(Gpu& gpu, Report& report, const AttendCase& c) {
         }
     }
     for (uint32_t n : counts) e.add(n, 0);
+    // The same as the image that products of several rows read.
+    for (bool bf16 : {false, true}) {
+        if (c.prompt || q_cols % 256) continue;
+        const uint32_t image_groups = up(rows, 8) + 1;
+        Buffer<uint8_t> image(static_cast<size_t>(q_cols) / 64 * image_groups * 1024);
+        a.image = image.p, a.groups = image_groups, a.image_bf16 = bf16;
+        gpu.launch(gpu.kernel("attend", kernel), dim3(c.splits, groups, rows + 1), 32 * warps, attend_shared(c.dim, warps), a);
+        gpu.sync();
+        const auto bytes = image.read();
+        Error f;
+        for (uint32_t r = 0; r < rows; r++) {
+            for (uint32_t i = 0; i < q_cols; i++) {
+                const uint32_t chunk = i % 64 / 2;
+                uint16_t bits;
+                memcpy(&bits, &bytes[((i / 256 * 4 + chunk / 8) * image_groups + r / 8) * 1024 + r % 8 * 128 + (chunk ^ r) % 8 * 16 + i % 256 / 64 * 4 + i % 2 * 2], 2);
+                f.add(bf16 ? bf16_value(bits) : f16_value(bits), got[r * q_cols + i]);
+            }
+        }
+        report.line(kernel + " heads " + std::to_string(c.heads) + (bf16 ? ", image of bf16" : ", image of f16"), f.value(), bf16 ? 3e-3 : 4e-4);
+    }
     report.line(kernel + " heads " + std::to_string(c.heads) + "/" + std::to_string(c.kv_heads) + " to " +
                     std::to_string(c.positions.back()) + (c.fused ? " fused" : "") + (c.window ? " window" : "") +
                     (c.softcap > 0 ? " softcap" : "") + (c.sinks ? " sinks" : ""),
                 e.value(), c.prompt && c.type == CACHE_BF16 ? 8e-3 : 2e-3);
+}
+inline void check_attend(Gpu& gpu, Report& report, const AttendCase& c) {
+    for (uint32_t warps : {8, 4}) {
+        if (warps == 8 || !c.prompt) check_attend_by(gpu, report, c, warps);
+    }
 }
 inline void check_attention(Gpu& gpu, Report& report) {
     for (int type : {CACHE_F16, CACHE_BF16, CACHE_Q8_0}) {

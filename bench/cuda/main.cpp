@@ -1,6 +1,5 @@
 // Checks and times the fast CUDA kernels. See docs/cuda-performance.md for how to build and run it.
 #include "chain.hpp"
-#include "check_attend.hpp"
 
 static void check(Gpu& gpu, Report& report) {
     for (const Type& t : TYPES) {
@@ -75,7 +74,7 @@ static void time_chain(Gpu& gpu, const Shape& s) {
         const ProductShape shape = product_shape(type_of(s.type), n, false, n <= 8 ? BATCH : HOPPER);
         if (!gpu.has(shape.file, shape.name)) break;
         m.set_rows(n);
-        const double t = gpu.time([&] { m.step(false, [&](uint32_t i) { m.attend(i, false); }); }, 9);
+        const double t = gpu.time([&] { m.step(false, [&](uint32_t i) { m.attend(i, false, true); }); }, 9);
         const double p = gpu.time([&] { m.step(false, [](uint32_t) {}); }, 9);
         printf("%-18s batch %2u %7.1f us %6.0f tokens/s, %.2f of the read limit; without attention %.1f us\n", s.name, n, t, n * 1e6 / t, limit / t, p);
     }
@@ -90,13 +89,14 @@ static void time_parts(Gpu& gpu, const Shape& s, uint32_t n, uint32_t depth) {
     printf("%s, %u rows\n", s.name, n);
     const Type& t = type_of(s.type);
     line("pack", [&](uint32_t) { m.pack(m.x[0].p, m.y[0].p, m.x[1].p, s.dim, true, t); }, 0);
-    line("q, k, v", [&](uint32_t i) { m.product({&m.layers[i].q, &m.layers[i].k, &m.layers[i].v}, {m.q[0].p, m.k[0].p, m.v[0].p}, false); }, 2.0 * s.dim * (m.q_cols + 2 * m.kv_cols));
-    if (n <= 64) line("attend", [&](uint32_t i) { m.attend(i, false); }, 0);
+    line("q, k, v", [&](uint32_t i) { m.product({&m.layers[i].q, &m.layers[i].k, &m.layers[i].v}, {m.q[0].p, m.k[0].p, m.v[0].p}, false, n <= 64); }, 2.0 * s.dim * (m.q_cols + 2 * m.kv_cols));
+    if (n <= 64) line("attend", [&](uint32_t i) { m.attend(i, false, true); }, 0);
     else line("flash", [&](uint32_t i) { m.flash(i); }, 2.0 * s.heads * s.head_dim * n);
-    line("o", [&](uint32_t i) { m.product({&m.layers[i].o}, {m.y[0].p}, false); }, 2.0 * s.dim * m.q_cols);
+    line("o", [&](uint32_t i) { m.product({&m.layers[i].o}, {m.y[0].p}, false, true); }, 2.0 * s.dim * m.q_cols);
+    line("pack y", [&](uint32_t) { m.pack(m.x[0].p, m.y[0].p, m.x[1].p, s.dim, true, t); }, 0);
     line("gate, up", [&](uint32_t i) { m.product({&m.layers[i].gate, &m.layers[i].up}, {m.h.p, nullptr}, true); }, 4.0 * s.dim * s.ff);
     line("pack h", [&](uint32_t) { m.pack(m.h.p, nullptr, nullptr, s.ff, false, t); }, 0);
-    line("down", [&](uint32_t i) { m.product({&m.layers[i].down}, {m.y[0].p}, false); }, 2.0 * s.dim * s.ff);
+    line("down", [&](uint32_t i) { m.product({&m.layers[i].down}, {m.y[0].p}, false, true); }, 2.0 * s.dim * s.ff);
 }
 static void time_depth(Gpu& gpu) {
     for (uint32_t depth : {2048, 8192}) {
@@ -128,7 +128,7 @@ static void profile(Gpu& gpu) {
     gpu.sync();
     for (uint32_t n : {8, 64}) {
         m.set_rows(n);
-        m.step(false, [&](uint32_t i) { m.attend(i, false); });
+        m.step(false, [&](uint32_t i) { m.attend(i, false, true); });
         gpu.sync();
     }
     m.set_rows(512);

@@ -7,6 +7,8 @@
 // share one, since all is latency; with many rows several blocks share a multiprocessor.
 constexpr int FEW_THREADS = 1024, FEW_KEPT = 3;
 constexpr int MANY_THREADS = 448, MANY_KEPT = 6;
+// Further summands that are loaded at once.
+constexpr int TAILS_AHEAD = 5;
 
 // Two columns for each t of a chunk: lane L has chunk L of the 32 of a tile.
 struct Chunk {
@@ -27,7 +29,8 @@ INLINE void over_block_both(float& sum, float& top) {
 }
 
 // One row a block, a tile a warp at once. f16 rows are divided by a power of two that brings their largest value below 1024.
-template <bool BF16, int KEPT> INLINE void pack(const ActsArgs& a) {
+// TAILS: whether `y` may have further summands.
+template <bool BF16, int KEPT, bool TAILS> INLINE void pack(const ActsArgs& a) {
     const uint32_t row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
     auto column = [&](uint32_t tile, int t) { return tile * 256 + 64 * t + 2 * lane; };
     auto load = [&](const float* from, uint32_t tile) {
@@ -51,6 +54,21 @@ template <bool BF16, int KEPT> INLINE void pack(const ActsArgs& a) {
         const Chunk y = load(a.y + start, tile);
 #pragma unroll
         for (int t = 0; t < 4; t++) c.v[t] = add2(c.v[t], y.v[t]);
+        if constexpr (TAILS) {
+#pragma unroll 1
+            for (uint32_t p = 0; p < a.tails; p += TAILS_AHEAD) {
+                Chunk z[TAILS_AHEAD] = {};
+#pragma unroll
+                for (int i = 0; i < TAILS_AHEAD; i++) {
+                    if (p + i < a.tails) z[i] = load(a.y_tail + (p + i) * a.slab + start, tile);
+                }
+#pragma unroll
+                for (int i = 0; i < TAILS_AHEAD; i++) {
+#pragma unroll
+                    for (int t = 0; t < 4; t++) c.v[t] = add2(c.v[t], z[i].v[t]);
+                }
+            }
+        }
     };
     // What is summed over the row; the values become those before the factor of the norm.
     auto see = [&](Chunk& c, uint32_t tile, const Chunk& norm, bool first) {
@@ -110,10 +128,10 @@ template <bool BF16, int KEPT> INLINE void pack(const ActsArgs& a) {
     for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) put(again(tile, false), tile);
 }
 
-KERNEL(FEW_THREADS, pack_rows_f16, ActsArgs) { pack<false, FEW_KEPT>(a); }
-KERNEL(FEW_THREADS, pack_rows_bf16, ActsArgs) { pack<true, FEW_KEPT>(a); }
-KERNEL(MANY_THREADS, pack_many_rows_f16, ActsArgs) { pack<false, MANY_KEPT>(a); }
-KERNEL(MANY_THREADS, pack_many_rows_bf16, ActsArgs) { pack<true, MANY_KEPT>(a); }
+KERNEL(FEW_THREADS, pack_rows_f16, ActsArgs) { pack<false, FEW_KEPT, false>(a); }
+KERNEL(FEW_THREADS, pack_rows_bf16, ActsArgs) { pack<true, FEW_KEPT, false>(a); }
+KERNEL(MANY_THREADS, pack_many_rows_f16, ActsArgs) { pack<false, MANY_KEPT, true>(a); }
+KERNEL(MANY_THREADS, pack_many_rows_bf16, ActsArgs) { pack<true, MANY_KEPT, true>(a); }
 
 // One row to int8 activations: for mat-vecs with more columns than they can normalise themselves.
 KERNEL(MATVEC_THREADS, quantize_row, ActsArgs) {

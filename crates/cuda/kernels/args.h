@@ -365,8 +365,9 @@ struct ActsArgs {
     const float* x;
     // Added; or null.
     const float* y;
-    // Second summand of `y`; or null.
+    // Further summands of `y`: of int8 activations one or null, of images `tails`, each `slab` elements after the last.
     const float* y_tail;
+    uint64_t slab;
     // `x + y`; or null.
     float* x_out;
     // Weights of the norm, `[cols]`; or null for none.
@@ -379,8 +380,10 @@ struct ActsArgs {
     uint32_t k_tiles;
     // Of images: groups of 8 rows in the buffer.
     uint32_t groups;
+    uint32_t tails;
+    uint32_t unused;
 };
-static_assert(sizeof(ActsArgs) == 80, "ActsArgs");
+static_assert(sizeof(ActsArgs) == 96, "ActsArgs");
 
 // Products of many rows with up to three matrices of one type, or the last of another.
 struct ProductArgs {
@@ -395,6 +398,8 @@ struct ProductArgs {
     float* partial;
     // Zero before and after.
     uint32_t* counters;
+    // Of results in parts: elements from one part to the next, behind the first.
+    uint64_t slab;
     uint32_t segs;
     uint32_t k_tiles;
     // Groups of 8 rows in the image.
@@ -405,14 +410,17 @@ struct ProductArgs {
     uint32_t stages;
     // What sums are multiplied by, besides the scales of rows: undoes what keeps small weights out of f16's denormals.
     float factor;
+    // Parts in which results are left, the first in `out`, the others in `tail`; 0 for whole results.
+    uint32_t parts;
+    uint32_t unused;
 };
-static_assert(sizeof(ProductArgs) == 184, "ProductArgs");
+static_assert(sizeof(ProductArgs) == 200, "ProductArgs");
 
 // Attention of rows, each at its own position of its own sequence.
 struct AttendArgs {
     // `[rows, heads * dim]`
     const float* q;
-    // Second summand of `q`; or null.
+    // Further summands of `q`, `k` and `v`: `tails`, each `slab` elements after the last.
     const float* q_tail;
     // `[rows, kv_heads * dim]`, to be stored; null where the cache holds them.
     const float* k;
@@ -429,6 +437,8 @@ struct AttendArgs {
     uint8_t* cache;
     // `[rows, heads * dim]`
     float* out;
+    // The 16-bit image of the result, in its place; or null.
+    uint8_t* image;
     // Parts of results, `[rows, groups, splits, 8, dim + 2]`.
     float* partial;
     // `[rows, groups]`, zero before and after.
@@ -444,6 +454,7 @@ struct AttendArgs {
     uint64_t block_bytes;
     // Of values in a block.
     uint64_t v_offset;
+    uint64_t slab;
     float scale;
     // 0 for none.
     float softcap;
@@ -457,9 +468,13 @@ struct AttendArgs {
     uint32_t pairs;
     // Whether neighbours rotate together; else elements half of the rotated ones apart.
     uint32_t adjacent;
-    uint32_t unused;
+    uint32_t tails;
+    // Groups of 8 rows in the image.
+    uint32_t groups;
+    // Whether it is of bf16, else of f16.
+    uint32_t image_bf16;
 };
-static_assert(sizeof(AttendArgs) == 208, "AttendArgs");
+static_assert(sizeof(AttendArgs) == 232, "AttendArgs");
 
 // Causal attention of tiles of rows.
 struct FlashArgs {

@@ -1,8 +1,9 @@
 // Attention of single rows: decoding. Reads the cache once for up to 8 query heads that share keys and values.
 //
-// A block has one row and one group of query heads (grid.y) and a part of the positions (grid.x); its 8 warps take chunks
-// of 16 positions in turn. Keys and values go from memory to registers, in just the order in which tensor cores want
-// them: for scores, lane (g, t) loads 8 dimensions of key g; for values it loads dimensions 8g..8g+7 of four positions.
+// A block has one row and one group of query heads (grid.y) and a part of the positions (grid.x); its 8 or 4 warps take
+// chunks of 16 positions in turn. Two blocks of 4 share a multiprocessor, so that one reads while the other begins or ends.
+// Keys and values go from memory to registers, in just the order in which tensor cores want them: for scores, lane (g, t)
+// loads 8 dimensions of key g; for values it loads dimensions 8g..8g+7 of four positions.
 // The mma's left rows 8..15 stay unused. Every warp has its own running maximum; warps, then parts, come together in a
 // fixed order, the last block of a row's group to arrive does it.
 //
@@ -10,11 +11,10 @@
 // key, stores both and takes them from shared memory. Rows must then be of different sequences: so all other positions can
 // be read before the kernel waits for the one before it, which made the queries.
 #pragma once
+#include "acts.cuh"
 #include "cache.cuh"
 #include "ptx.cuh"
 
-constexpr int ATTEND_WARPS = 8;
-constexpr int ATTEND_THREADS = 32 * ATTEND_WARPS;
 constexpr int ATTEND_HEADS = 8;   // of one block
 constexpr int ATTEND_PARTS = 64;  // at most: grid.x
 constexpr int CHUNK = 16;         // positions that a warp takes at once
@@ -83,7 +83,8 @@ INLINE void mma_split(float (&c)[2], const Split<BF16>& a0, const Split<BF16>& a
 }
 INLINE uint32_t word_at(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-template <uint32_t TYPE, int DIM> struct Attend {
+template <uint32_t TYPE, int DIM, int WARPS> struct Attend {
+    static constexpr int THREADS = 32 * WARPS;
     static constexpr bool BF16 = Kv<TYPE>::BF16;
     static constexpr int K_LOADS = DIM / 32;  // of one lane and one key
     static constexpr int V_BLOCKS = DIM / 64;
@@ -94,8 +95,8 @@ template <uint32_t TYPE, int DIM> struct Attend {
         float fresh[2][DIM];  // the new key and value
         __align__(16) uint8_t codes[2][2 * DIM];  // as stored
         uint16_t scales[2][DIM / 32];
-        float top[ATTEND_WARPS][ATTEND_HEADS], sum[ATTEND_WARPS][ATTEND_HEADS];
-        __align__(16) float out[ATTEND_WARPS][ATTEND_HEADS][DIM + 8];
+        float top[WARPS][ATTEND_HEADS], sum[WARPS][ATTEND_HEADS];
+        __align__(16) float out[WARPS][ATTEND_HEADS][DIM + 8];
         float weight[ATTEND_PARTS][ATTEND_HEADS];
         float all[ATTEND_HEADS];
         uint32_t last;
@@ -122,8 +123,8 @@ template <uint32_t TYPE, int DIM> struct Attend {
         const uint32_t sequence = a.sequences[row];
         table = a.blocks + static_cast<size_t>(sequence) * a.max_blocks - a.first[sequence];
         const uint32_t begin = from_position / CHUNK, stop = position / CHUNK + 1;
-        const uint32_t rounds = (stop - begin + ATTEND_WARPS * gridDim.x - 1) / (ATTEND_WARPS * gridDim.x);
-        const uint32_t each = rounds * ATTEND_WARPS;
+        const uint32_t rounds = (stop - begin + WARPS * gridDim.x - 1) / (WARPS * gridDim.x);
+        const uint32_t each = rounds * WARPS;
         parts = (stop - begin + each - 1) / each;
         chunk = begin + blockIdx.x * each + warp;
         end = min(begin + (blockIdx.x + 1) * each, stop);
@@ -187,15 +188,31 @@ template <uint32_t TYPE, int DIM> struct Attend {
             }
         }
     }
-    // A head in `to`, normalised and rotated; this lane's elements are lane, lane + 32, ...
-    INLINE void make_head(const float* x, const float* tail, const float* norm, const float2 (&angles)[ANGLES], float* to) {
-        float e[DIM / 32], squares = 0;
+    // This lane's elements of a head, lane, lane + 32, ..., of all summands.
+    INLINE void load_head(const float* x, const float* tail, size_t at, float (&e)[DIM / 32]) const {
 #pragma unroll
-        for (int i = 0; i < DIM / 32; i++) e[i] = __ldcg(x + lane + 32 * i);
-        if (tail) {
+        for (int i = 0; i < DIM / 32; i++) e[i] = __ldcg(x + at + lane + 32 * i);
+        constexpr int AHEAD = 768 / DIM;
+#pragma unroll 1
+        for (uint32_t p = 0; p < a.tails; p += AHEAD) {
+            float more[AHEAD][DIM / 32] = {};
 #pragma unroll
-            for (int i = 0; i < DIM / 32; i++) e[i] += __ldcg(tail + lane + 32 * i);
+            for (int n = 0; n < AHEAD; n++) {
+                if (p + n >= a.tails) continue;
+#pragma unroll
+                for (int i = 0; i < DIM / 32; i++) more[n][i] = __ldcg(tail + (p + n) * a.slab + at + lane + 32 * i);
+            }
+#pragma unroll
+            for (int n = 0; n < AHEAD; n++) {
+#pragma unroll
+                for (int i = 0; i < DIM / 32; i++) e[i] += more[n][i];
+            }
         }
+    }
+    // A head in `to`, normalised and rotated.
+    INLINE void make_head(const float* x, const float* tail, size_t at, const float* norm, const float2 (&angles)[ANGLES], float* to) {
+        float e[DIM / 32], squares = 0;
+        load_head(x, tail, at, e);
         if (norm) {
 #pragma unroll
             for (int i = 0; i < DIM / 32; i++) squares += e[i] * e[i];
@@ -244,28 +261,29 @@ template <uint32_t TYPE, int DIM> struct Attend {
     INLINE bool stores() const { return a.k && blockIdx.x + 1 == parts; }
     INLINE void prepare(const float2 (&angles)[ANGLES]) {
         const size_t q_row = static_cast<size_t>(row) * a.heads * DIM, o = (static_cast<size_t>(row) * a.kv_heads + kv_head) * DIM;
-        // Groups of 8 heads leave no warp free; then two of them do more.
-        if (stores() && warp >= ATTEND_WARPS - 2) {
-            const int which = warp - (ATTEND_WARPS - 2);
+        // Groups of as many heads as there are warps leave none free; then two of them do more.
+        if (stores() && warp >= WARPS - 2) {
+            const int which = warp - (WARPS - 2);
             uint8_t* head = a.cache + static_cast<size_t>(table[position / BLOCK_TOKENS]) * a.block_bytes +
                             which * a.v_offset + kv_head * HEAD_BYTES;
             if (which == 0) {
-                make_head(a.k + o, a.k_tail ? a.k_tail + o : nullptr, a.k_norm, angles, s.fresh[0]);
+                make_head(a.k, a.k_tail, o, a.k_norm, angles, s.fresh[0]);
             } else {
+                float e[DIM / 32];
+                load_head(a.v, a.v_tail, o, e);
 #pragma unroll
-                for (int i = 0; i < DIM / 32; i++) {
-                    const int d = lane + 32 * i;
-                    s.fresh[1][d] = __ldcg(a.v + o + d) + (a.v_tail ? __ldcg(a.v_tail + o + d) : 0.0f);
-                }
+                for (int i = 0; i < DIM / 32; i++) s.fresh[1][lane + 32 * i] = e[i];
                 __syncwarp();
             }
             store(which, head);
         }
-        if (warp < static_cast<int>(count)) {
-            const size_t at = q_row + (first_head + warp) * DIM;
-            make_head(a.q + at, a.q_tail ? a.q_tail + at : nullptr, a.q_norm, angles, s.q[warp]);
-        } else if (warp < ATTEND_HEADS) {
-            for (int d = lane; d < DIM; d += 32) s.q[warp][d] = 0;
+#pragma unroll
+        for (int h = warp; h < ATTEND_HEADS; h += WARPS) {
+            if (h < static_cast<int>(count)) {
+                make_head(a.q, a.q_tail, q_row + (first_head + h) * DIM, a.q_norm, angles, s.q[h]);
+            } else {
+                for (int d = lane; d < DIM; d += 32) s.q[h][d] = 0;
+            }
         }
         __syncthreads();
     }
@@ -296,7 +314,7 @@ template <uint32_t TYPE, int DIM> struct Attend {
         }
         prepare(angles);
         float top = LOWEST, sum = 0, out[V_BLOCKS * 8][2] = {};
-        for (; chunk < end; chunk += ATTEND_WARPS) {
+        for (; chunk < end; chunk += WARPS) {
             if (stores()) put_new(chunk);
             float c[2][2] = {};
 #pragma unroll
@@ -311,7 +329,7 @@ template <uint32_t TYPE, int DIM> struct Attend {
                     mma_split(c[j], q2, q3, p.z, p.w);
                 }
             }
-            const uint32_t next = chunk + ATTEND_WARPS;
+            const uint32_t next = chunk + WARPS;
             if (next < end) load_k(next);
             float p[4];
             float new_top = top;
@@ -362,20 +380,20 @@ template <uint32_t TYPE, int DIM> struct Attend {
         join();
     }
 
-    // Weights of `n` results of each head by their maximums and sums, which `get` reads; s.all has the new sums.
-    // A warp a head; returns its maximum.
-    template <class Get> INLINE float weigh(uint32_t n, Get get) {
+    // Weights of `n` results of head `h` by their maximums and sums, which `get` reads; s.all has the new sum. A warp does
+    // it and gets the maximum.
+    template <class Get> INLINE float weigh(uint32_t n, int h, Get get) {
         float top = LOWEST, sum = 0;
         for (uint32_t i = lane; i < n; i += 32) top = fmaxf(top, get(i).x);
         top = over_warp<Max>(top);
         for (uint32_t i = lane; i < n; i += 32) {
             const float2 part = get(i);
             const float weight = exp2f(part.x - top);
-            s.weight[i][warp] = weight;
+            s.weight[i][h] = weight;
             sum += weight * part.y;
         }
         sum = over_warp<Sum>(sum);
-        if (lane == 0) s.all[warp] = sum;
+        if (lane == 0) s.all[h] = sum;
         return top;
     }
     // The warps' results, and those of other blocks.
@@ -383,16 +401,18 @@ template <uint32_t TYPE, int DIM> struct Attend {
         const size_t group = static_cast<size_t>(row) * gridDim.y + blockIdx.y;
         float* partial = a.partial + group * gridDim.x * ATTEND_HEADS * WIDTH;
         float* mine = partial + blockIdx.x * ATTEND_HEADS * WIDTH;
-        float top = weigh(ATTEND_WARPS, [&](uint32_t i) { return make_float2(s.top[i][warp], s.sum[i][warp]); });
-        if (parts == 1) with_sink(top);
-        else if (lane == 0) *reinterpret_cast<float2*>(mine + warp * WIDTH + DIM) = make_float2(top, s.all[warp]);
+        for (int h = warp; h < ATTEND_HEADS; h += WARPS) {
+            const float top = weigh(WARPS, h, [&](uint32_t i) { return make_float2(s.top[i][h], s.sum[i][h]); });
+            if (parts == 1) with_sink(h, top);
+            else if (lane == 0) *reinterpret_cast<float2*>(mine + h * WIDTH + DIM) = make_float2(top, s.all[h]);
+        }
         __syncthreads();
         constexpr int FOURS = DIM / 4;
-        for (int i = threadIdx.x; i < static_cast<int>(count) * FOURS; i += ATTEND_THREADS) {
+        for (int i = threadIdx.x; i < static_cast<int>(count) * FOURS; i += THREADS) {
             const int h = i / FOURS, at = i % FOURS * 4;
             float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll
-            for (int w = 0; w < ATTEND_WARPS; w++) add(value, s.weight[w][h], *reinterpret_cast<float4*>(&s.out[w][h][at]));
+            for (int w = 0; w < WARPS; w++) add(value, s.weight[w][h], *reinterpret_cast<float4*>(&s.out[w][h][at]));
             if (parts == 1) put(h, at, value);
             else __stcg(reinterpret_cast<float4*>(mine + h * WIDTH + at), value);
         }
@@ -402,12 +422,14 @@ template <uint32_t TYPE, int DIM> struct Attend {
         __syncthreads();
         if (!s.last) return;
         if (threadIdx.x == 0) a.counters[group] = 0;
-        top = weigh(parts, [&](uint32_t i) {
-            return __ldcg(reinterpret_cast<const float2*>(partial + (i * ATTEND_HEADS + warp) * WIDTH + DIM));
-        });
-        with_sink(top);
+        for (int h = warp; h < ATTEND_HEADS; h += WARPS) {
+            const float top = weigh(parts, h, [&](uint32_t i) {
+                return __ldcg(reinterpret_cast<const float2*>(partial + (i * ATTEND_HEADS + h) * WIDTH + DIM));
+            });
+            with_sink(h, top);
+        }
         __syncthreads();
-        for (int i = threadIdx.x; i < static_cast<int>(count) * FOURS; i += ATTEND_THREADS) {
+        for (int i = threadIdx.x; i < static_cast<int>(count) * FOURS; i += THREADS) {
             const int h = i / FOURS, at = i % FOURS * 4;
             float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll 8
@@ -420,27 +442,41 @@ template <uint32_t TYPE, int DIM> struct Attend {
     INLINE static void add(float4& sum, float weight, const float4& v) {
         sum.x += weight * v.x, sum.y += weight * v.y, sum.z += weight * v.z, sum.w += weight * v.w;
     }
-    // The sink of this warp's head joins the sum.
-    INLINE void with_sink(float top) {
-        if (!a.sinks || warp >= static_cast<int>(count) || lane != 0) return;
-        s.all[warp] += exp2f(a.sinks[first_head + warp] * LOG2_E - top);
+    // The sink of head `h` joins the sum.
+    INLINE void with_sink(int h, float top) {
+        if (!a.sinks || h >= static_cast<int>(count) || lane != 0) return;
+        s.all[h] += exp2f(a.sinks[first_head + h] * LOG2_E - top);
     }
     // Four values at their dimensions.
     INLINE void put(int h, int at, const float4& v) const {
         const float factor = 1.0f / s.all[h];
+        if (a.image) {
+            const float values[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t column = (first_head + h) * DIM + at / 64 * 64 + 8 * (at % 8 + i) + at % 64 / 8;
+                uint8_t* chunk = a.image + chunk_offset(row, column / 256, column % 64 / 2, a.groups);
+                const uint32_t bits = a.image_bf16 ? pack_pair<true>(values[i] * factor, 0) : pack_pair<false>(values[i] * factor, 0);
+                reinterpret_cast<uint16_t*>(chunk)[column % 256 / 64 * 2 + column % 2] = static_cast<uint16_t>(bits);
+            }
+            return;
+        }
         float* o = a.out + (static_cast<size_t>(row) * a.heads + first_head + h) * DIM + at / 64 * 64 + at % 64 / 8;
         o[8 * (at % 8)] = v.x * factor, o[8 * (at % 8 + 1)] = v.y * factor;
         o[8 * (at % 8 + 2)] = v.z * factor, o[8 * (at % 8 + 3)] = v.w * factor;
     }
 };
 
-#define ATTEND(NAME, TYPE, DIM)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(ATTEND_THREADS, 1) NAME(const __grid_constant__ AttendArgs a) {        \
-        DYNAMIC_SHARED(uint8_t, shared);                                                                                \
-        if (blockIdx.z >= *a.tokens) return;                                                                            \
-        Attend<TYPE, DIM>(a, *reinterpret_cast<Attend<TYPE, DIM>::Shared*>(shared)).run();                              \
+#define ATTEND(NAME, TYPE, DIM, WARPS)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 8 / WARPS) NAME(const __grid_constant__ AttendArgs a) {   \
+        DYNAMIC_SHARED(uint8_t, shared);                                                                               \
+        if (blockIdx.z >= *a.tokens) return;                                                                           \
+        Attend<TYPE, DIM, WARPS>(a, *reinterpret_cast<Attend<TYPE, DIM, WARPS>::Shared*>(shared)).run();               \
     }
-#define ATTEND_DIMS(NAME, TYPE)          \
-    ATTEND(attend_##NAME##_64, TYPE, 64)   \
-    ATTEND(attend_##NAME##_128, TYPE, 128) \
-    ATTEND(attend_##NAME##_256, TYPE, 256)
+#define ATTEND_WARPS(NAME, TYPE, DIM)  \
+    ATTEND(NAME##_8_warps, TYPE, DIM, 8) \
+    ATTEND(NAME##_4_warps, TYPE, DIM, 4)
+#define ATTEND_DIMS(NAME, TYPE)                \
+    ATTEND_WARPS(attend_##NAME##_64, TYPE, 64)   \
+    ATTEND_WARPS(attend_##NAME##_128, TYPE, 128) \
+    ATTEND_WARPS(attend_##NAME##_256, TYPE, 256)

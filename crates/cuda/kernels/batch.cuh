@@ -60,7 +60,7 @@ template <class A, class B, int NT, bool GATED> struct Batch {
         if (mine) copy(shared_address(piece(stage)) + lane * Shape::TILE, mine, tile_bytes, bar);
     }
     INLINE void fetch_acts(uint32_t unit, uint32_t stage, int lane) const {
-        const uint32_t tokens = unit / a.k_tiles % c.token_blocks, k = unit % a.k_tiles;
+        const uint32_t tokens = c.tokens_of(unit / a.k_tiles), k = unit % a.k_tiles;
         if (lane < 4) {
             const uint8_t* src = a.acts + (static_cast<size_t>(4 * k + lane) * a.groups + tokens * NT) * GROUP_BYTES;
             const uint32_t dst = shared_address(piece(stage)) + WEIGHTS + lane * NT * GROUP_BYTES;
@@ -92,21 +92,25 @@ template <class A, class B, int NT, bool GATED> struct Batch {
         const uint8_t* tiles = p + (SHARED ? warp & ~1 : warp * MT) * Shape::TILE;
         // Row and 16-byte chunk that this lane names to ldmatrix.
         const uint32_t acts = shared_address(p + WEIGHTS) + lane % 8 * 128;
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            Half<T> w[MT][2];
+        Row<T> w[MT][2];
+        auto rows = [&](auto f) {
 #pragma unroll
             for (int m = 0; m < MT; m++) {
 #pragma unroll
-                for (int r = 0; r < 2; r++) w[m][r].load(tiles + (SHARED ? r : m) * Shape::TILE, lane, half, SHARED ? warp % 2 : r);
+                for (int r = 0; r < 2; r++) f(w[m][r], tiles + (SHARED ? r : m) * Shape::TILE, SHARED ? warp % 2 : r);
             }
+        };
+        rows([&](Row<T>& row, const uint8_t* tile, int r) { row.scales(tile, lane, r); });
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            rows([&](Row<T>& row, const uint8_t* tile, int r) { row.codes(tile, lane, half, r); });
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 uint32_t o[MT][2][4];
 #pragma unroll
                 for (int m = 0; m < MT; m++) {
-                    w[m][0].word(i, o[m][0]);
-                    w[m][1].word(i, o[m][1]);
+                    w[m][0].word(half, i, o[m][0]);
+                    w[m][1].word(half, i, o[m][1]);
                 }
                 const uint32_t chunk = (4 * (i % 2) + lane / 8) ^ lane % 8;
 #pragma unroll
@@ -124,18 +128,21 @@ template <class A, class B, int NT, bool GATED> struct Batch {
     }
     INLINE void consume(uint32_t begin, uint32_t end, int warp, int lane) const {
         wait_for_last();
-        float sum[MT][NT][4] = {};
+        float sum[MT][NT][4];
         uint32_t stage = 0, parity = 0;
-        for (uint32_t unit = begin; unit < end; unit++) {
-            barrier_wait(full + 8 * stage, parity);
-            const uint32_t k = unit % a.k_tiles;
-            if (MIXED && other(unit / a.k_tiles)) multiply<B>(piece(stage), warp, lane, sum);
-            else multiply<A>(piece(stage), warp, lane, sum);
-            __syncwarp();
-            if (lane == 0) barrier_arrive(empty + 8 * stage);
-            if (++stage == a.stages) stage = 0, parity ^= 1;
-            if (k + 1 != a.k_tiles && unit + 1 != end) continue;
-            c.finish(unit, warp, sum);
+        for (uint32_t unit = begin; unit < end;) {
+            const uint32_t block = unit / a.k_tiles, stop = min(end, (block + 1) * a.k_tiles);
+            const bool second = other(block);
+            c.start(block, begin, end, warp, sum);
+            for (; unit < stop; unit++) {
+                barrier_wait(full + 8 * stage, parity);
+                if (MIXED && second) multiply<B>(piece(stage), warp, lane, sum);
+                else multiply<A>(piece(stage), warp, lane, sum);
+                __syncwarp();
+                if (lane == 0) barrier_arrive(empty + 8 * stage);
+                if (++stage == a.stages) stage = 0, parity ^= 1;
+            }
+            c.finish(block, begin, end, warp, sum);
         }
     }
     INLINE void run() const {
@@ -152,7 +159,7 @@ template <class A, class B, int NT, bool GATED> struct Batch {
             barrier_init_done();
         }
         __syncthreads();
-        const uint32_t begin = c.cut.begin(blockIdx.x), end = c.cut.begin(blockIdx.x + 1);
+        const uint32_t begin = c.begin(), end = c.end();
         if (warp == WARPS) produce(begin, end, lane);
         else if (warp < WARPS) consume(begin, end, warp, lane);
     }

@@ -1,7 +1,8 @@
 // From tiles to the left matrix of tensor products: registers that hold 16-bit weights.
 //
-// A `Half` has what a lane needs for 32 of its columns (4 words of 8) of one of its rows. `word(i, o)` gives the weights
-// of word i, times SCALE of the tile type: o[0] = (c0, c1), o[1] = (c2, c3), o[2] = (c4, c5), o[3] = (c6, c7).
+// A `Row` has what a lane needs for its columns of one of its rows: scales of all 64 (`scales`), codes of 32 at a time
+// (`codes` of a half, 4 words of 8). `word(half, i, o)` gives the weights of word i, times SCALE of the tile type:
+// o[0] = (c0, c1), o[1] = (c2, c3), o[2] = (c4, c5), o[3] = (c6, c7).
 // Two steps of 16 columns come of the words of two rows: (o of row 0)[0], (o of row 1)[0], [1] of both; then [2], [3].
 // Codes become f16 exactly, in the low bits of 1024; then one multiplication and addition rounds once.
 #pragma once
@@ -47,67 +48,84 @@ INLINE void scaled_bytes(uint32_t a, uint32_t b, __half2 scale, uint32_t (&o)[4]
     o[3] = as_word(__hmul2(__hsub2(as_half2(__byte_perm(b, high, 0x4341)), offset), scale));
 }
 
-template <class T> struct Half;
-
-// Scale and minimum of Q4_K and Q5_K at `s`, of half `half` of row `r`.
-INLINE void affine_k(const uint8_t* s, int lane, int half, int r, float factor, __half2& scale, __half2& min) {
-    uint32_t scales, mins;
-    scales6(shared4(s, lane), shared2(s + 128, lane), scales, mins);
-    const uint32_t d = shared4(s + 192, lane / 4 + 8 * r);
-    const int shift = 8 * (2 * r + half);
-    scale = twice(factor * low_f16(d) * float(scales >> shift & 0xff));
-    min = twice(-factor * high_f16(d) * float(mins >> shift & 0xff));
+// Scales in pairs of f16: those of two halves, or of 16 columns each. SCALE is a power of two, so products with it are exact.
+INLINE __half2 pair_of(__half2 pair, int i) { return i == 0 ? __low2half2(pair) : __high2half2(pair); }
+template <class T> INLINE __half2 scaled(__half2 v) { return __hmul2(v, twice(T::SCALE)); }
+// Bytes i and i + 1 of a word, for i = 0 or 2, without and with sign.
+INLINE __half2 byte_pair(uint32_t v, int i) {
+    return __hsub2(as_half2(__byte_perm(v, 0x64646464u, i == 0 ? 0x4140 : 0x4342)), as_half2(K1024));
+}
+INLINE __half2 signed_byte_pair(uint32_t v, int i) {
+    const __half2 offset = as_half2(0x64806480u);  // 1024 + 128
+    return __hsub2(as_half2(__byte_perm(v ^ 0x80808080u, 0x64646464u, i == 0 ? 0x4140 : 0x4342)), offset);
 }
 
-template <> struct Half<TileQ4_K> {
-    uint4 q;
+template <class T> struct Row;
+
+// Scales and minimums of Q4_K and Q5_K, which begin at `s`, of row `r`.
+template <class T> struct AffineK {
     __half2 scale, min;
-    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
-        q = shared16(tile, (2 * r + half) * 32 + lane);
-        affine_k(tile + 2048, lane, half, r, TileQ4_K::SCALE, scale, min);
+    INLINE void load(const uint8_t* s, int lane, int r) {
+        uint32_t scales, mins;
+        scales6(shared4(s, lane), shared2(s + 128, lane), scales, mins);
+        const __half2 d = scaled<T>(as_half2(shared4(s + 192, lane / 4 + 8 * r)));
+        scale = __hmul2(byte_pair(scales, 2 * r), __low2half2(d));
+        min = __hmul2(byte_pair(mins, 2 * r), __hneg2(__high2half2(d)));
     }
-    INLINE void word(int i, uint32_t (&o)[4]) const { affine4(word_of(q, i), scale, min, o); }
 };
 
-template <> struct Half<TileQ5_K> {
+template <> struct Row<TileQ4_K> {
+    uint4 q;
+    AffineK<TileQ4_K> a;
+    INLINE void scales(const uint8_t* tile, int lane, int r) { a.load(tile + 2048, lane, r); }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + lane); }
+    INLINE void word(int half, int i, uint32_t (&o)[4]) const {
+        affine4(word_of(q, i), pair_of(a.scale, half), pair_of(a.min, half), o);
+    }
+};
+
+template <> struct Row<TileQ5_K> {
     uint4 q;
     uint32_t fifths;
-    __half2 scale, min;
-    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
+    AffineK<TileQ5_K> a;
+    INLINE void scales(const uint8_t* tile, int lane, int r) { a.load(tile + 2560, lane, r); }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) {
         q = shared16(tile, (2 * r + half) * 32 + lane);
         fifths = shared4(tile + 2048, lane * 4 + 2 * r + half);
-        affine_k(tile + 2560, lane, half, r, TileQ5_K::SCALE, scale, min);
     }
-    INLINE void word(int i, uint32_t (&o)[4]) const {
+    INLINE void word(int half, int i, uint32_t (&o)[4]) const {
         constexpr uint32_t BIT = 0x00100010u;
         const uint32_t w = word_of(q, i), h = fifths;
         const int k = 2 * i;
-        const uint32_t a = k < 4 ? h << (4 - k) : h >> (k - 4), b = k < 3 ? h << (3 - k) : h >> (k - 3);
-        o[0] = affine(masked(w, CODE4, masked(a, BIT, K1024)), scale, min);
-        o[1] = affine(masked(w >> 4, CODE4, masked(b, BIT, K1024)), scale, min);
+        const uint32_t x = k < 4 ? h << (4 - k) : h >> (k - 4), y = k < 3 ? h << (3 - k) : h >> (k - 3);
+        const __half2 scale = pair_of(a.scale, half), min = pair_of(a.min, half);
+        o[0] = affine(masked(w, CODE4, masked(x, BIT, K1024)), scale, min);
+        o[1] = affine(masked(w >> 4, CODE4, masked(y, BIT, K1024)), scale, min);
         o[2] = affine(masked(w >> 8, CODE4, masked(h >> (4 + k), BIT, K1024)), scale, min);
         o[3] = affine(masked(w >> 12, CODE4, masked(h >> (5 + k), BIT, K1024)), scale, min);
     }
 };
 
-template <> struct Half<TileQ6_K> {
+template <> struct Row<TileQ6_K> {
     uint4 q;
     uint2 high;
     __half2 scale[2];
-    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
+    INLINE void scales(const uint8_t* tile, int lane, int r) {
+        const __half2 d = scaled<TileQ6_K>(as_half2(shared2(tile + 3328, lane / 4 + 8 * r) * 0x10001u));
+        const uint32_t bytes = shared4(tile + 3072, 2 * lane + r);
+#pragma unroll
+        for (int half = 0; half < 2; half++) scale[half] = __hmul2(signed_byte_pair(bytes, 2 * half), d);
+    }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) {
         q = shared16(tile, (2 * r + half) * 32 + lane);
         high = reinterpret_cast<const uint2*>(tile + 2048)[(r * 32 + lane) * 2 + half];
-        const float d = TileQ6_K::SCALE * __half2float(__ushort_as_half(shared2(tile + 3328, lane / 4 + 8 * r)));
-        const uint32_t scales = shared4(tile + 3072, 2 * lane + r) >> (16 * half);
-#pragma unroll
-        for (int j = 0; j < 2; j++) scale[j] = twice(d * signed_byte_value(scales, j));
     }
-    INLINE void word(int i, uint32_t (&o)[4]) const {
+    INLINE void word(int half, int i, uint32_t (&o)[4]) const {
         constexpr uint32_t HIGH = 0x00300030u;
         const __half2 offset = as_half2(0x64206420u);  // 1024 + 32
         const uint32_t w = word_of(q, i), bits = i < 2 ? high.x : high.y;
         const uint32_t h = i % 2 ? bits >> 4 : bits;
-        const __half2 s = scale[i / 2];
+        const __half2 s = pair_of(scale[half], i / 2);
         o[0] = as_word(__hmul2(__hsub2(as_half2(masked(w, CODE4, masked(h << 4, HIGH, K1024))), offset), s));
         o[1] = as_word(__hmul2(__hsub2(as_half2(masked(w >> 4, CODE4, masked(h << 2, HIGH, K1024))), offset), s));
         o[2] = as_word(__hmul2(__hsub2(as_half2(masked(w >> 8, CODE4, masked(h >> 4, HIGH, K1024))), offset), s));
@@ -115,63 +133,71 @@ template <> struct Half<TileQ6_K> {
     }
 };
 
-template <> struct Half<TileQ4_0> {
-    uint4 q;
-    __half2 scale, min;
-    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
-        q = shared16(tile, (2 * r + half) * 32 + lane);
-        const float d =
-            TileQ4_0::SCALE * __half2float(__ushort_as_half(shared2(tile + 2048, lane * 4 + 2 * r + half)));
-        scale = twice(d);
-        min = twice(-8.0f * d);
-    }
-    INLINE void word(int i, uint32_t (&o)[4]) const { affine4(word_of(q, i), scale, min, o); }
-};
-
-template <> struct Half<TileQ4_1> {
-    uint4 q;
-    __half2 scale, min;
-    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
-        q = shared16(tile, (2 * r + half) * 32 + lane);
-        const uint32_t d = shared4(tile + 2048, lane * 4 + 2 * r + half);
-        scale = twice(TileQ4_1::SCALE * low_f16(d));
-        min = twice(TileQ4_1::SCALE * high_f16(d));
-    }
-    INLINE void word(int i, uint32_t (&o)[4]) const { affine4(word_of(q, i), scale, min, o); }
-};
-
-template <> struct Half<TileMXFP4> {
+template <> struct Row<TileQ4_0> {
     uint4 q;
     __half2 scale;
-    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
-        q = shared16(tile, (2 * r + half) * 32 + lane);
-        scale = twice(TileMXFP4::SCALE * fp4_scale(tile[2048 + lane * 4 + 2 * r + half]));
+    INLINE void scales(const uint8_t* tile, int lane, int r) {
+        scale = scaled<TileQ4_0>(as_half2(shared4(tile + 2048, 2 * lane + r)));
     }
-    INLINE void word(int i, uint32_t (&o)[4]) const {
-        const uint32_t w = word_of(q, i);
-        scaled_bytes(fp4_bytes(w), fp4_bytes(w >> 16), scale, o);
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + lane); }
+    INLINE void word(int half, int i, uint32_t (&o)[4]) const {
+        const __half2 s = pair_of(scale, half);
+        affine4(word_of(q, i), s, __hmul2(s, twice(-8.0f)), o);
     }
 };
 
-template <> struct Half<TileQ8_0> {
+template <> struct Row<TileQ4_1> {
+    uint4 q;
+    __half2 scale, min;
+    INLINE void scales(const uint8_t* tile, int lane, int r) {
+        const uint2 d = reinterpret_cast<const uint2*>(tile + 2048)[2 * lane + r];  // (scale, minimum) of each half
+        scale = scaled<TileQ4_1>(as_half2(__byte_perm(d.x, d.y, 0x5410)));
+        min = scaled<TileQ4_1>(as_half2(__byte_perm(d.x, d.y, 0x7632)));
+    }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + lane); }
+    INLINE void word(int half, int i, uint32_t (&o)[4]) const {
+        affine4(word_of(q, i), pair_of(scale, half), pair_of(min, half), o);
+    }
+};
+
+template <> struct Row<TileMXFP4> {
+    uint4 q;
+    __half2 scale;
+    INLINE void scales(const uint8_t* tile, int lane, int r) {
+        const uint32_t e = shared2(tile + 2048, 2 * lane + r);
+        scale = __floats2half2_rn(TileMXFP4::SCALE * fp4_scale(e & 0xff), TileMXFP4::SCALE * fp4_scale(e >> 8));
+    }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + lane); }
+    INLINE void word(int half, int i, uint32_t (&o)[4]) const {
+        const uint32_t w = word_of(q, i);
+        scaled_bytes(fp4_bytes(w), fp4_bytes(w >> 16), pair_of(scale, half), o);
+    }
+};
+
+template <> struct Row<TileQ8_0> {
     uint4 q[2];
     __half2 scale;
-    INLINE void load(const uint8_t* tile, int lane, int half, int r) {
+    INLINE void scales(const uint8_t* tile, int lane, int r) {
+        const uint8_t* d = tile + 2048 + 2 * (2 * lane + r);
+        const uint32_t low = shared2(d, 0), high = shared2(d + TileQ8_0::STEP_BYTES, 0);
+        scale = scaled<TileQ8_0>(as_half2(low | high << 16));
+    }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) {
         const uint8_t* step = tile + half * TileQ8_0::STEP_BYTES;
-        scale = twice(TileQ8_0::SCALE * __half2float(__ushort_as_half(shared2(step + 2048, 2 * lane + r))));
         q[0] = shared16(step, 2 * r * 32 + lane);
         q[1] = shared16(step, (2 * r + 1) * 32 + lane);
     }
-    INLINE void word(int i, uint32_t (&o)[4]) const {
+    INLINE void word(int half, int i, uint32_t (&o)[4]) const {
         const uint4& w = q[i / 2];
-        scaled_bytes(i % 2 ? w.z : w.x, i % 2 ? w.w : w.y, scale, o);
+        scaled_bytes(i % 2 ? w.z : w.x, i % 2 ? w.w : w.y, pair_of(scale, half), o);
     }
 };
 
-template <bool B> struct Half<TileFloat<B>> {
+template <bool B> struct Row<TileFloat<B>> {
     const uint8_t* at;
-    INLINE void load(const uint8_t* tile, int lane, int half, int r) { at = tile + half * 4096 + r * 1024 + lane * 16; }
-    INLINE void word(int i, uint32_t (&o)[4]) const {
+    INLINE void scales(const uint8_t*, int, int) {}
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { at = tile + half * 4096 + r * 1024 + lane * 16; }
+    INLINE void word(int, int i, uint32_t (&o)[4]) const {
         const uint4 w = *reinterpret_cast<const uint4*>(at + i / 2 * 2048 + i % 2 * 512);
         o[0] = w.x, o[1] = w.y, o[2] = w.z, o[3] = w.w;
     }

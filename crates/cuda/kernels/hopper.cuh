@@ -96,7 +96,7 @@ template <class A, class B, int N, bool GATED> struct Hopper {
         const size_t stride = static_cast<size_t>(c.a.groups) * GROUP_BYTES;
         wait_for_last();
         while (begin < end) {
-            const uint8_t* from = c.a.acts + 4 * k * stride + block % c.token_blocks * (NT * GROUP_BYTES);
+            const uint8_t* from = c.a.acts + 4 * k * stride + c.tokens_of(block) * (NT * GROUP_BYTES);
             const uint32_t stop = min(end, begin + k_tiles - k);
             for (uint32_t n = (stop - begin) * 4; n > 0; n--, from += stride) {
                 const uint32_t bar = acts_full + 8 * turn.stage;
@@ -111,7 +111,7 @@ template <class A, class B, int N, bool GATED> struct Hopper {
 
     // The products of a unit.
     template <class T> INLINE void multiply(Turn<WP>& w, Turn<AP>& x, int warp, int lane, float (&sum)[MT][4 * NT]) const {
-        Half<T> half[MT][2];
+        Row<T> rows[MT][2];
 #pragma unroll
         for (int i = 0; i < 8; i++) {  // words of a lane's columns
             if (i % (8 / PARTS) == 0) barrier_wait(weights_full + 8 * w.stage, w.parity);
@@ -129,8 +129,9 @@ template <class A, class B, int N, bool GATED> struct Hopper {
                         const uint4 v = shared16(tile, (2 * row + i % 2) * 32 + lane);
                         o[m][r][0] = v.x, o[m][r][1] = v.y, o[m][r][2] = v.z, o[m][r][3] = v.w;
                     } else {
-                        if (i % 4 == 0) half[m][r].load(tile, lane, i / 4, row);
-                        half[m][r].word(i % 4, o[m][r]);
+                        if (i == 0) rows[m][r].scales(tile, lane, row);
+                        if (i % 4 == 0) rows[m][r].codes(tile, lane, i / 4, row);
+                        rows[m][r].word(i / 4, i % 4, o[m][r]);
                     }
                 }
             }
@@ -163,24 +164,24 @@ template <class A, class B, int N, bool GATED> struct Hopper {
     }
     INLINE void consume(uint32_t begin, uint32_t end, int warp, int lane) const {
         wait_for_last();
-        float sum[MT][NT][4] = {};
+        float sum[MT][NT][4];
         auto& flat = reinterpret_cast<float(&)[MT][4 * NT]>(sum);
         Turn<WP> w;
         Turn<AP> x;
         const uint32_t k_tiles = c.a.k_tiles;
-        uint32_t k = begin % k_tiles;
-        bool second = other(c.rows_of(begin / k_tiles));
-        for (uint32_t unit = begin; unit < end; unit++) {
-            if (MIXED && second) multiply<B>(w, x, warp, lane, flat);
-            else multiply<A>(w, x, warp, lane, flat);
-            if (++k != k_tiles && unit + 1 != end) continue;
+        for (uint32_t unit = begin; unit < end;) {
+            const uint32_t block = unit / k_tiles, stop = min(end, (block + 1) * k_tiles);
+            const bool second = other(c.rows_of(block));
+            c.start(block, begin, end, warp, sum);
 #pragma unroll
             for (int m = 0; m < MT; m++) pin(flat[m]);
-            c.finish(unit, warp, sum);
+            for (; unit < stop; unit++) {
+                if (MIXED && second) multiply<B>(w, x, warp, lane, flat);
+                else multiply<A>(w, x, warp, lane, flat);
+            }
 #pragma unroll
             for (int m = 0; m < MT; m++) pin(flat[m]);
-            k = 0;
-            if (MIXED) second = other(c.rows_of((unit + 1) / k_tiles));
+            c.finish(block, begin, end, warp, sum);
         }
     }
 
@@ -199,7 +200,7 @@ template <class A, class B, int N, bool GATED> struct Hopper {
         }
         __syncthreads();
         let_next_start();
-        const uint32_t begin = c.cut.begin(blockIdx.x), end = c.cut.begin(blockIdx.x + 1);
+        const uint32_t begin = c.begin(), end = c.end();
         if (warp >= WARPS) {
             asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
             if (warp == WARPS) produce_weights(begin, end, lane);

@@ -433,6 +433,8 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
 #pragma unroll
         for (Regs& o : ahead) load(next, pass_end, lane, o);
         const Float8 norm = early_norm(a);
+        // Blocks that end early make room for the next kernel, which then loads weights while others still work.
+        let_next_start();
         if (!EXPERTS) wait_for_last();
         make_acts<A::FLOATS>(a, norm, EXPERTS && !a.shared_input ? a.used : 1, acts, parts);
         __syncthreads();
@@ -457,7 +459,6 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
 #pragma unroll
                 for (Regs& o : ahead) load(next, pass_end, lane, o);
             } else {
-                let_next_start();
                 pass = end;
             }
             finish(tile, from, to);

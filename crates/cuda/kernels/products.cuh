@@ -1,20 +1,24 @@
 // What the products of many rows share: how work is cut over blocks, and how parts of a sum come together.
 //
 // A UNIT is one k tile of a block of row tiles and a block of tokens. Blocks of threads get runs of units of even length,
-// so that any matrix fills the device; the sums of one output block may then lie in several. Each writes its part, and
-// the one that comes last adds them in the order of k: the same sum at every run.
+// so that any matrix fills the device; the sums of one output block may then lie in several. Where runs are longer than an
+// output block, two may share one: the run that begins with its last columns leaves their sums in memory, and the run
+// that ends with its first columns, much later, goes on from there. Where runs are shorter, each writes its part, and the
+// one that comes last adds them in the order of k; or all parts are left to a reader that adds them. All give the same sum
+// every time.
 #pragma once
 #include "gate.cuh"
 #include "fragments.cuh"
 
-// Where the work of a block of threads begins and ends, and who else has parts. The first `more` blocks have a unit more.
+// Where runs begin and end, and who else has parts. The first `more` runs have a unit more.
 struct Cut {
-    uint32_t grid, each, more;  // every block below `grid` has work
-    // `least` units a block: the fewer parts a sum has, the faster they are added up.
-    INLINE Cut(uint32_t units, uint32_t least)
-        : grid(min((units + least - 1) / least, gridDim.x)), each(units / grid), more(units % grid) {}
-    INLINE uint32_t begin(uint32_t block) const { return min(block, grid) * each + min(block, more); }
-    // The block that has a unit.
+    uint32_t grid, each, more;  // runs; blocks beyond have no work
+    // `least` units a run: the fewer parts a sum has, the faster they are added up.
+    // At most `most` runs.
+    INLINE Cut(uint32_t units, uint32_t least, uint32_t most)
+        : grid(min((units + least - 1) / least, most)), each(units / grid), more(units % grid) {}
+    INLINE uint32_t begin(uint32_t run) const { return min(run, grid) * each + min(run, more); }
+    // The run that has a unit.
     INLINE uint32_t owner(uint32_t unit) const {
         const uint32_t longer = more * (each + 1);
         return unit < longer ? unit / (each + 1) : more + (unit - longer) / each;
@@ -57,15 +61,30 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
     static constexpr int ROW_TILES = MT * WARPS / (GATED ? 2 : 1);  // of one matrix
 
     const ProductArgs& a;
-    uint32_t token_blocks;
-    Cut cut;
+    // Groups of blocks of tokens, each with runs of its own, which read the same weights at the same time: so these are read
+    // from memory once, and by the other groups from the cache.
+    uint32_t groups, token_blocks;  // and blocks of tokens of a group
+    Cut cut;                        // of a group
+    uint32_t group, own;            // of this block of threads: group, and run in it
 
-    // The count of tokens is no kernel's work, so it can be read early.
+    // The count of tokens is no kernel's work, so it can be read early. A run waits for the next one at most, so that one comes
+    // from a block of threads that started before.
     INLINE explicit Tiled(const ProductArgs& args)
-        : a(args), token_blocks((__ldg(args.tokens) + 8 * NT - 1) / (8 * NT)),
-          cut(row_blocks(args, ROW_TILES, GATED) * token_blocks * args.k_tiles, NT > 8 ? 3 : NT > 4 ? 2 : 1) {}
-    // The rows of a block of outputs.
+        : a(args), groups(groups_of((__ldg(args.tokens) + 8 * NT - 1) / (8 * NT))),
+          token_blocks((__ldg(args.tokens) + 8 * NT - 1) / (8 * NT) / groups),
+          cut(row_blocks(args, ROW_TILES, GATED) * token_blocks * args.k_tiles, NT > 8 ? 3 : NT > 4 ? 2 : 1, gridDim.x / groups),
+          group(blockIdx.x % groups), own(blockIdx.x / groups < cut.grid ? cut.grid - 1 - blockIdx.x / groups : cut.grid) {}
+    // As many groups as divide the blocks of tokens and leave no more than one in 50 blocks of threads without work.
+    INLINE static uint32_t groups_of(uint32_t blocks) {
+        uint32_t groups = min(blocks, gridDim.x);
+        while (blocks % groups != 0 || gridDim.x % groups * 50 > gridDim.x) groups--;
+        return groups;
+    }
+    INLINE uint32_t begin() const { return cut.begin(own); }
+    INLINE uint32_t end() const { return cut.begin(own + 1); }
+    // The rows and the block of tokens of a block of outputs.
     INLINE RowBlock rows_of(uint32_t block) const { return find_row_block(a, block / token_blocks, ROW_TILES); }
+    INLINE uint32_t tokens_of(uint32_t block) const { return group * token_blocks + block % token_blocks; }
     // Row tile `i` of a block's, of tiles of so many bytes, or null beyond the matrix.
     INLINE const uint8_t* tile(const RowBlock& at, uint32_t i, uint32_t k, uint32_t tile_bytes) const {
         const Segment& s = a.seg[GATED ? i % 2 : at.segment];
@@ -91,18 +110,20 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
         float bias[OUTS], up_bias[OUTS];
         bool inside[OUTS];
     };
-    INLINE Output output(const RowBlock& at, uint32_t tokens, int warp) const {
+    // `part`: of results that are left in parts.
+    INLINE Output output(const RowBlock& at, uint32_t tokens, int warp, uint32_t part = 0) const {
         const Segment& s = a.seg[GATED ? 0 : at.segment];
         const uint32_t lane = threadIdx.x % 32;
         uint32_t row = (at.first + (GATED ? warp * MT / 2 : warp * MT)) * TILE_ROWS + lane / 4;
         if (GATED && MT == 1) row += warp % 2 * 8;
         Output o;
         o.rows = s.rows, o.token = tokens * NT * 8 + lane % 4 * 2, o.tokens = __ldg(a.tokens);
-        o.at = s.out + static_cast<size_t>(o.token) * s.rows + row;
+        float* const to = part == 0 ? s.out : s.tail + (part - 1) * a.slab;
+        o.at = to + static_cast<size_t>(o.token) * s.rows + row;
 #pragma unroll
         for (int i = 0; i < OUTS; i++) {
             o.inside[i] = row + 8 * i < s.rows;
-            o.bias[i] = o.inside[i] && s.bias ? __ldg(s.bias + row + 8 * i) : 0.0f;
+            o.bias[i] = o.inside[i] && s.bias && part == 0 ? __ldg(s.bias + row + 8 * i) : 0.0f;
             o.up_bias[i] = GATED && o.inside[i] && a.seg[1].bias ? __ldg(a.seg[1].bias + row + 8 * i) : 0.0f;
         }
         return o;
@@ -135,28 +156,65 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
         else f(OtherGate{a.gate});
     }
 
-    // A warp's part of a sum in memory: [2 * block + slot][warp][vector][lane] of 16 bytes. A block's part of the output where
-    // its own work begins is in slot 0, any other in slot 1.
-    INLINE float4* part_of(uint32_t block, uint32_t first_unit, int warp) const {
-        const uint32_t slot = cut.begin(block) < first_unit ? 1 : 0, part = 2 * block + slot;
+    // A warp's part of a sum in memory: [2 * run + slot][group][warp][vector][lane] of 16 bytes. A run's part of the output where it
+    // begins is in slot 0, any other in slot 1.
+    INLINE float4* part_of(uint32_t run, uint32_t first_unit, int warp) const {
+        const uint32_t slot = cut.begin(run) < first_unit ? 1 : 0, part = (2 * run + slot) * groups + group;
         return reinterpret_cast<float4*>(a.partial) + (part * WARPS + warp) * (MT * NT * 32) + threadIdx.x % 32;
     }
-    // The end of an output block in this block's work. Alone, it writes the sums. Else they go to memory, and the warp that
-    // comes last of all blocks' adds up all parts in order: out of memory, so that registers are free to load ahead.
-    INLINE void finish(uint32_t unit, int warp, float (&sum)[MT][NT][4]) const {
-        const uint32_t block = unit / a.k_tiles, first = block * a.k_tiles, tokens = block % token_blocks;
-        const uint32_t from = cut.owner(first), to = cut.owner(first + a.k_tiles - 1);
-        const RowBlock at = rows_of(block);
-        if (from == to) {
-            float factors[FACTORS];
-            load_factors(tokens, factors);
-            const Output o = output(at, tokens, warp);
-            with_activation([&](auto activation) {
+    // Whether runs are so long that no more than two share an output block.
+    INLINE bool in_pairs() const { return cut.each >= a.k_tiles; }
+    INLINE uint32_t* counter(uint32_t block, int warp) const { return a.counters + (block * groups + group) * WARPS + warp; }
+    // The sums with which a run begins a block of outputs: zeros, or those that the next run has left.
+    INLINE void start(uint32_t block, uint32_t begin, uint32_t end, int warp, float (&sum)[MT][NT][4]) const {
+        const uint32_t first = block * a.k_tiles;
+        const bool goes_on = in_pairs() && begin <= first && end < first + a.k_tiles;
+        const float4* left = nullptr;
+        if (goes_on) {
+            if (threadIdx.x % 32 == 0) {
+                uint32_t* flag = counter(block, warp);
+                wait_until_set(flag);
+                *flag = 0;
+            }
+            __syncwarp();
+            left = part_of(own + 1, first, warp);
+        }
 #pragma unroll
-                for (int n = 0; n < NT; n++) write(o, n, factors[n / 4], [&](int m) { return sum[m][n]; }, activation);
-            });
+        for (int n = 0; n < NT; n++) {
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                const float4 v = goes_on ? __ldcg(left + 32 * (MT * n + m)) : make_float4(0, 0, 0, 0);
+                sum[m][n][0] = v.x, sum[m][n][1] = v.y, sum[m][n][2] = v.z, sum[m][n][3] = v.w;
+            }
+        }
+    }
+    INLINE void write_all(const Output& o, uint32_t tokens, const float (&sum)[MT][NT][4]) const {
+        float factors[FACTORS];
+        load_factors(tokens, factors);
+        with_activation([&](auto activation) {
+#pragma unroll
+            for (int n = 0; n < NT; n++) write(o, n, factors[n / 4], [&](int m) { return sum[m][n]; }, activation);
+        });
+    }
+    // The end of a block of outputs in the run from `begin` to `end`. With all sums it writes them. Else they go to memory, and
+    // where more than two runs share the block, the warp that comes last of theirs adds up all parts in order: out of memory,
+    // so that registers are free to load ahead.
+    INLINE void finish(uint32_t block, uint32_t begin, uint32_t end, int warp, const float (&sum)[MT][NT][4]) const {
+        const uint32_t first = block * a.k_tiles, tokens = tokens_of(block);
+        const RowBlock at = rows_of(block);
+        if (!GATED && a.parts > 0) {
+            const uint32_t part = own - cut.owner(first);
+            write_all(output(at, tokens, warp, part), tokens, sum);
+            // Blocks that fewer runs share have parts of zeros.
+            const float nothing[MT][NT][4] = {};
+            if (first + a.k_tiles <= end) {
+#pragma unroll 1
+                for (uint32_t p = part + 1; p < a.parts; p++) write_all(output(at, tokens, warp, p), tokens, nothing);
+            }
+        } else if (begin <= first && (in_pairs() || first + a.k_tiles <= end)) {
+            write_all(output(at, tokens, warp), tokens, sum);
         } else {
-            float4* mine = part_of(blockIdx.x, first, warp);
+            float4* mine = part_of(own, first, warp);
 #pragma unroll
             for (int n = 0; n < NT; n++) {
 #pragma unroll
@@ -165,15 +223,13 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
                     __stcg(mine + 32 * (MT * n + m), make_float4(v[0], v[1], v[2], v[3]));
                 }
             }
-            if (comes_last(a.counters + block * WARPS + warp, to - from + 1)) add_parts(at, tokens, first, from, to, warp);
-        }
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-#pragma unroll
-            for (int m = 0; m < MT; m++) {
-#pragma unroll
-                for (int e = 0; e < 4; e++) sum[m][n][e] = 0;
+            if (in_pairs()) {
+                __syncwarp();
+                if (threadIdx.x % 32 == 0) set(counter(block, warp));
+                return;
             }
+            const uint32_t from = cut.owner(first), to = cut.owner(first + a.k_tiles - 1);
+            if (comes_last(counter(block, warp), to - from + 1)) add_parts(at, tokens, first, from, to, warp);
         }
     }
     // Whether this warp is the last of `n` to come; then it sees what the others wrote, and the counter is zero again.
@@ -187,7 +243,7 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
         return __shfl_sync(WARP, arrived, 0) == n;
     }
     INLINE void add_parts(const RowBlock& at, uint32_t tokens, uint32_t first, uint32_t from, uint32_t to, int warp) const {
-        constexpr int MOST = 8 / MT, TOGETHER = NT < MOST ? NT : MOST, V = MT * TOGETHER, AHEAD = V < 3 ? 8 : V < 8 ? 6 : 3;
+        constexpr int MOST = NT == 8 ? 4 : 8 / MT, TOGETHER = NT < MOST ? NT : MOST, V = MT * TOGETHER, AHEAD = V < 3 ? 8 : V < 8 ? 6 : 3;
         float factors[FACTORS];
         load_factors(tokens, factors);
         const Output o = output(at, tokens, warp);

@@ -104,6 +104,15 @@ INLINE uint32_t arrive_at(uint32_t* counter) {
     return before + 1;
 }
 
+// Says that what the thread, and those that met it at a barrier before, wrote is seen by who waits for it.
+INLINE void set(uint32_t* flag) { asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag) : "memory"); }
+INLINE void wait_until_set(const uint32_t* flag) {
+    uint32_t value;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+    } while (value == 0);
+}
+
 // ---- pairs of 16-bit numbers in a word
 
 INLINE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2*>(&v); }

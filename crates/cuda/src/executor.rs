@@ -1,5 +1,6 @@
 //! One model on one device.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use wootz_graph::op::Op;
@@ -82,6 +83,8 @@ pub(crate) struct CudaExecutor {
     /// Parts of results of the kernel that runs, and counters.
     partial: DeviceBuffer,
     counters: DeviceBuffer,
+    /// Summands that a step leaves to the next.
+    summands: DeviceBuffer,
     programs: Vec<Program>,
     picker: Picker,
     slots: Vec<Slot>,
@@ -130,6 +133,7 @@ impl CudaExecutor {
             arena: DeviceBuffer::new(&machine, 0, "values")?,
             partial: DeviceBuffer::new(&machine, 0, "parts of sums")?,
             counters: DeviceBuffer::new(&machine, 0, "counters")?,
+            summands: DeviceBuffer::new(&machine, 0, "summands")?,
             programs: Vec::new(),
             picker: Picker::new(&machine)?,
             slots,
@@ -171,8 +175,9 @@ impl CudaExecutor {
     }
 
     /// Resolves a program's launches, with the workspace that they need.
-    fn resolve(&self, program: &mut Program) -> Result<(usize, usize), RunError> {
-        let workspace = Workspace::new(self.partial.address(), self.counters.address());
+    fn resolve(&self, program: &mut Program) -> Result<[usize; 3], RunError> {
+        let [_, partial, counters, summands] = self.shared_places();
+        let workspace = Workspace::new(partial, counters, summands);
         let mut variants = Vec::new();
         for apart in [true, false] {
             let resolver = Resolver {
@@ -181,6 +186,7 @@ impl CudaExecutor {
                 apart,
                 forms: &program.forms,
                 tails: program.tails.address(),
+                parts: RefCell::default(),
                 workspace: &workspace,
                 properties: self.machine.properties(),
                 weights: &self.weights,
@@ -208,16 +214,22 @@ impl CudaExecutor {
         Ok(workspace.needed())
     }
 
+    /// Where the memory that plans share lies.
+    fn shared_places(&self) -> [u64; 4] {
+        [&self.arena, &self.partial, &self.counters, &self.summands].map(DeviceBuffer::address)
+    }
+
     /// Makes room for a program's values and workspace; what was there is lost, and all programs are resolved again.
     fn reserve(&mut self, program: &mut Program) -> Result<(), RunError> {
         let arena = program.plan.arena_bytes;
-        let (partial, counters) = self.resolve(program)?;
-        let before = (self.arena.address(), self.partial.address(), self.counters.address());
+        let [partial, counters, summands] = self.resolve(program)?;
+        let before = self.shared_places();
         let mut refused = None;
         for (buffer, bytes, what) in [
             (&mut self.arena, arena, "values of a plan"),
             (&mut self.partial, partial, "parts of sums"),
             (&mut self.counters, counters, "counters"),
+            (&mut self.summands, summands, "summands"),
         ] {
             let old = buffer.bytes();
             if old >= bytes {
@@ -236,7 +248,7 @@ impl CudaExecutor {
             };
             self.machine.clear(buffer.address(), buffer.bytes())?;
         }
-        if before == (self.arena.address(), self.partial.address(), self.counters.address()) {
+        if before == self.shared_places() {
             return refused.map_or(Ok(()), Err);
         }
         let mut programs = std::mem::take(&mut self.programs);
@@ -378,6 +390,7 @@ impl Executor for CudaExecutor {
             scratch: (self.arena.bytes()
                 + self.partial.bytes()
                 + self.counters.bytes()
+                + self.summands.bytes()
                 + self.picker.bytes()
                 + programs.sum::<usize>()) as u64,
         }
@@ -399,7 +412,7 @@ impl Executor for CudaExecutor {
         let vocabulary = tables.min().unwrap_or(u64::MAX);
         let ropes = self.ropes(&plan)?;
         let fast_attend = program::has_fast_attend(&plan, &self.layout);
-        let forms = Forms::new(&plan, self.weights.table(), fast_attend);
+        let forms = Forms::new(&plan, self.weights.table(), fast_attend, self.layout.v_type);
         let tails = DeviceBuffer::new(&self.machine, TAIL_BUFFERS * forms.tail_bytes, "second summands")?;
         let mut program = Program {
             plan,

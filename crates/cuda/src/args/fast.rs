@@ -70,8 +70,9 @@ args! {
         x: Ptr<f32>,
         /// Added; or null.
         y: Ptr<f32>,
-        /// Second summand of `y`; or null.
+        /// Further summands of `y`: of int8 activations one or null, of images `tails`, each `slab` elements after the last.
         y_tail: Ptr<f32>,
+        slab: u64,
         /// `x + y`; or null.
         x_out: Mut<f32>,
         /// Weights of the norm, `[cols]`; or null for none.
@@ -84,6 +85,8 @@ args! {
         k_tiles: u32,
         /// Of images: groups of 8 rows in the buffer.
         groups: u32,
+        tails: u32,
+        unused: u32,
     }
 
     /// Products of many rows with up to three matrices of one type, or the last of another.
@@ -99,6 +102,8 @@ args! {
         partial: Mut<f32>,
         /// Zero before and after.
         counters: Mut<u32>,
+        /// Of results in parts: elements from one part to the next, behind the first.
+        slab: u64,
         segs: u32,
         k_tiles: u32,
         /// Groups of 8 rows in the image.
@@ -109,13 +114,16 @@ args! {
         stages: u32,
         /// What sums are multiplied by, besides the scales of rows: undoes what keeps small weights out of f16's denormals.
         factor: f32,
+        /// Parts in which results are left, the first in `out`, the others in `tail`; 0 for whole results.
+        parts: u32,
+        unused: u32,
     }
 
     /// Attention of rows, each at its own position of its own sequence.
     AttendArgs {
         /// `[rows, heads * dim]`
         q: Ptr<f32>,
-        /// Second summand of `q`; or null.
+        /// Further summands of `q`, `k` and `v`: `tails`, each `slab` elements after the last.
         q_tail: Ptr<f32>,
         /// `[rows, kv_heads * dim]`, to be stored; null where the cache holds them.
         k: Ptr<f32>,
@@ -132,6 +140,8 @@ args! {
         cache: Mut<u8>,
         /// `[rows, heads * dim]`
         out: Mut<f32>,
+        /// The 16-bit image of the result, in its place; or null.
+        image: Mut<u8>,
         /// Parts of results, `[rows, groups, splits, 8, dim + 2]`.
         partial: Mut<f32>,
         /// `[rows, groups]`, zero before and after.
@@ -147,6 +157,7 @@ args! {
         block_bytes: u64,
         /// Of values in a block.
         v_offset: u64,
+        slab: u64,
         scale: f32,
         /// 0 for none.
         softcap: f32,
@@ -160,7 +171,11 @@ args! {
         pairs: u32,
         /// Whether neighbours rotate together; else elements half of the rotated ones apart.
         adjacent: u32,
-        unused: u32,
+        tails: u32,
+        /// Groups of 8 rows in the image.
+        groups: u32,
+        /// Whether it is of bf16, else of f16.
+        image_bf16: u32,
     }
 
     /// Causal attention of tiles of rows.

@@ -3,7 +3,7 @@
 use wootz_graph::op::{Attention, Op, RopeStyle};
 use wootz_graph::{BLOCK_TOKENS, CacheLayout, CacheSpec, Graph, KvType, NodeId, RunError, Step};
 
-use super::{Resolver, Value};
+use super::{Resolver, Value, batch};
 use crate::args::{AttendArgs, FlashArgs, Mut, Ptr};
 use crate::fuse::Attend;
 use crate::machine::{Kernel, Launch};
@@ -12,8 +12,9 @@ use crate::step::TILES;
 
 /// Query heads of a block.
 const HEADS: u32 = 8;
-/// Warps of a block.
+/// Warps of a block, and of blocks of which two share a multiprocessor.
 const WARPS: u32 = 8;
+const FEW_WARPS: u32 = 4;
 /// Positions that a block takes in one round.
 const ROUND: u32 = 16 * WARPS;
 /// Parts of the positions at most.
@@ -22,20 +23,22 @@ const MOST_SPLITS: u32 = 64;
 const FEW_ROWS: u32 = 64;
 const ROWS_OF_A_TILE: u32 = 8;
 
-/// The kernels for a cache's types and heads: of single rows, and of tiles of rows.
+/// The kernels for a cache's types and heads: of single rows, of many of them, and of tiles of rows.
 #[derive(Clone, Copy)]
-struct Pair {
+struct Kernels {
     attend: &'static str,
+    attend_many: &'static str,
     flash: &'static str,
 }
 
 /// The kernels for a cache, if there are some.
-fn kernels(layout: &CacheLayout, spec: &CacheSpec) -> Option<Pair> {
-    macro_rules! pairs {
+fn kernels(layout: &CacheLayout, spec: &CacheSpec) -> Option<Kernels> {
+    macro_rules! kernels {
         ($($variant:ident $ty:literal: $($dim:literal),*;)*) => {
             match (layout.k_type, spec.k_dim) {
-                $($((KvType::$variant, $dim) => Some(Pair {
-                    attend: concat!("attend_", $ty, "_", $dim),
+                $($((KvType::$variant, $dim) => Some(Kernels {
+                    attend: concat!("attend_", $ty, "_", $dim, "_8_warps"),
+                    attend_many: concat!("attend_", $ty, "_", $dim, "_4_warps"),
                     flash: concat!("flash_", $ty, "_", $dim),
                 }),)*)*
                 _ => None,
@@ -43,12 +46,12 @@ fn kernels(layout: &CacheLayout, spec: &CacheSpec) -> Option<Pair> {
         };
     }
     let same = layout.k_type == layout.v_type && spec.k_dim == spec.v_dim;
-    let pair = pairs! {
+    let found = kernels! {
         F16 "f16": 64, 128, 256;
         BF16 "bf16": 64, 128, 256;
         Q8_0 "q8_0": 64, 128, 256;
     };
-    pair.filter(|_| same)
+    found.filter(|_| same)
 }
 
 /// Whether attention has a kernel that does everything.
@@ -92,7 +95,9 @@ impl Resolver<'_> {
             return self.one_by_one(step, &attend, &attention);
         }
         let ids = attend.inputs(graph);
-        let tail = |i: usize| self.forms.tail(ids[i], self.tails).map_or(Ptr::NULL, Ptr::new);
+        // Those of one step have as many.
+        let tails = ids.map(|id| self.tails(id));
+        let tail = |i: usize| Ptr::new(tails[i].first);
         let norm = |node: Option<NodeId>| match node.map(|n| &graph.node(n).op) {
             Some(Op::Norm(norm)) => self.weights.vector(norm.weight, 0),
             _ => Ok(Ptr::NULL),
@@ -106,11 +111,19 @@ impl Resolver<'_> {
             k_tail: tail(1),
             v: self.value(ids[2])?.ptr(),
             v_tail: tail(2),
+            slab: tails[0].slab,
+            tails: tails[0].count,
             q_norm: norm(attend.q_norm)?,
             k_norm: norm(attend.k_norm)?,
             eps: eps(graph, attend.q_norm).or(eps(graph, attend.k_norm)).unwrap_or(0.0),
             ..rows
         };
+        let id = graph.node(attend.attention).outs[0];
+        if let Some(bf16) = self.forms.image(id, apart) {
+            args.image = out.out();
+            args.groups = batch::image_groups(q.most);
+            args.image_bf16 = u32::from(bf16);
+        }
         if let Some(Op::Rope(rope)) = attend.ropes.map(|(q, _)| &graph.node(q).op) {
             args.rope = Ptr::new(self.rope_slot(rope)?.table.address());
             args.pairs = rope.dims / 2;
@@ -136,7 +149,7 @@ impl Resolver<'_> {
         out: Value,
     ) -> Result<Option<Launch>, RunError> {
         let spec = &self.layout.caches[attention.cache.0 as usize];
-        let Some(pair) = kernels(self.layout, spec).filter(|_| attention.causal) else { return Ok(None) };
+        let Some(kernels) = kernels(self.layout, spec).filter(|_| attention.causal) else { return Ok(None) };
         let args = self.rows_args(attention, q, out)?;
         let key = &self.plan.graph.key;
         if key.tokens <= FEW_ROWS && key.tokens < ROWS_OF_A_TILE * key.seqs {
@@ -164,7 +177,7 @@ impl Resolver<'_> {
         };
         let grid = [self.places.max_tiles as u32, attention.heads, 1];
         let shared = 2 * spec.k_dim as usize * (64 + 256);
-        Ok(Some(Launch::new(Kernel::new("flash", pair.flash), grid, 128, &args).shared(shared)))
+        Ok(Some(Launch::new(Kernel::new("flash", kernels.flash), grid, 128, &args).shared(shared)))
     }
 
     /// Arguments of attention of rows whose keys and values are in the cache.
@@ -203,25 +216,33 @@ impl Resolver<'_> {
             window: attention.window.unwrap_or(0),
             pairs: 0,
             adjacent: 0,
-            unused: 0,
+            slab: 0,
+            tails: 0,
+            image: Mut::NULL,
+            groups: 0,
+            image_bf16: 0,
         })
     }
 
     /// The launch of attention of single rows: parts of the positions in blocks of their own, as far as these fill the
-    /// device.
+    /// device. Where rows alone more than fill it, blocks are half as large, and one reads while another begins or ends.
     fn attend_launch(&self, attention: &Attention, args: AttendArgs, rows: u32) -> Result<Launch, RunError> {
         let spec = &self.layout.caches[attention.cache.0 as usize];
-        let pair = kernels(self.layout, spec)
+        let kernels = kernels(self.layout, spec)
             .ok_or_else(|| RunError::Plan("attention without its kernel".into()))?;
         let groups = spec.kv_heads * (attention.heads / spec.kv_heads).div_ceil(HEADS);
         let rounds = self.plan.graph.key.kv_span.div_ceil(ROUND).min(MOST_SPLITS);
         let splits = rounds.min((self.properties.multiprocessors / (groups * rows)).max(1));
         let parts = 4 * (rows * groups * splits * HEADS * (spec.k_dim + 8)) as usize;
         self.workspace.need(parts, (rows * groups) as usize);
+        let (kernel, warps) = if groups * rows > self.properties.multiprocessors {
+            (kernels.attend_many, FEW_WARPS)
+        } else {
+            (kernels.attend, WARPS)
+        };
         // Queries, keys and values of a step, results of warps, and what joins parts.
-        let shared = 4 * (spec.k_dim * (HEADS + 4 + WARPS * HEADS) + 1200);
-        let launch =
-            Launch::new(Kernel::new("attend", pair.attend), [splits, groups, rows], 32 * WARPS, &args);
+        let shared = 4 * (spec.k_dim * (HEADS + 4 + warps * HEADS) + 1200);
+        let launch = Launch::new(Kernel::new("attend", kernel), [splits, groups, rows], 32 * warps, &args);
         Ok(launch.shared(shared as usize))
     }
 

@@ -5,7 +5,7 @@ use wootz_graph::{Graph, RunError, Step};
 use wootz_quant::WeightType;
 
 use super::matvec::{Matrix, SEGMENTS, groups, types};
-use super::{Resolver, Value};
+use super::{Resolver, Tails, Value};
 use crate::args::{ActsArgs, Mut, ProductArgs, Ptr, Segment};
 use crate::fuse::Products;
 use crate::machine::{Kernel, Launch};
@@ -18,6 +18,8 @@ const LEAST_PACK_THREADS: u32 = 256;
 const MOST_PACK_THREADS: u32 = 448;
 /// Tiles of columns that a warp keeps then.
 const PACK_KEPT: u32 = 6;
+/// Summands in which results of a few rows are left at most.
+const MOST_PARTS: u32 = 12;
 /// Rows of a group of the image.
 const GROUP: u32 = 8;
 /// Bytes of 64 columns of a group.
@@ -46,9 +48,19 @@ fn image_rows(rows: u32) -> u32 {
     if rows > SMALL { rows.next_multiple_of(MOST_TOKENS) } else { rows.next_power_of_two().max(2 * GROUP) }
 }
 
+/// Groups of rows of the image of a step.
+pub(super) fn image_groups(rows: u32) -> u32 {
+    image_rows(rows) / GROUP
+}
+
 fn image_bytes(rows: u32, cols: u32) -> usize {
-    let groups = (image_rows(rows) / GROUP) as usize;
-    cols.div_ceil(tiles::COLS) as usize * 4 * groups * GROUP_BYTES
+    cols.div_ceil(tiles::COLS) as usize * 4 * image_groups(rows) as usize * GROUP_BYTES
+}
+
+/// Whether attention may leave the image of its result in the place of the result: only the columns of whole tiles are
+/// written by it, and steps of many rows have other kernels.
+pub(super) fn image_fits(rows: u32, cols: u32) -> bool {
+    rows <= SMALL && cols.is_multiple_of(tiles::COLS) && image_bytes(rows, cols) <= 4 * (rows * cols) as usize
 }
 
 /// Scratch memory of a step: the image, then a scale of each row.
@@ -81,6 +93,25 @@ impl Shape {
         matrices.iter().map(|s| s.row_tiles.div_ceil(each)).sum::<u32>() * rows.div_ceil(self.tokens)
     }
 
+    /// How results of so many output blocks are left in parts: blocks of threads, and parts of each. `None` if no more than
+    /// two would have parts of one, or too many. Runs of one length end where output blocks end most often.
+    fn parts(&self, blocks: u32, k_tiles: u32, most_grid: u32) -> Option<(u32, u32)> {
+        let least = match self.tokens {
+            0..=32 => 1,
+            33..=64 => 2,
+            _ => 3,
+        };
+        let units = blocks * k_tiles;
+        let grid = units.div_ceil(units.div_ceil(most_grid).max(least));
+        // As kernels cut the work: the first runs have a unit more than the others.
+        let (each, more) = (units / grid, units % grid);
+        let longer = more * (each + 1);
+        let owner = |unit: u32| if unit < longer { unit / (each + 1) } else { more + (unit - longer) / each };
+        let of_block = |block: u32| owner((block + 1) * k_tiles - 1) - owner(block * k_tiles) + 1;
+        let parts = (0..blocks).map(of_block).max()?;
+        (each < k_tiles && (2..=MOST_PARTS).contains(&parts)).then_some((grid, parts))
+    }
+
     /// Bytes of the parts of sums: two of each block.
     fn partial_bytes(&self, grid: u32) -> usize {
         2 * 4 * (grid * self.row_tiles * tiles::ROWS * self.tokens) as usize
@@ -100,11 +131,13 @@ impl Resolver<'_> {
             Some(Op::Norm(norm)) => (self.weights.vector(norm.weight, 0)?, norm.eps),
             _ => (Ptr::NULL, 0.0),
         };
+        let tails = y.map(|y| self.tails(y)).unwrap_or_default();
         let mut acts = ActsArgs {
             rows: self.rows(value.rows),
             x: value.ptr(),
             y: y.map(|y| self.value(y)).transpose()?.map_or(Ptr::NULL, |y| y.ptr()),
-            y_tail: Ptr::NULL,
+            y_tail: Ptr::new(tails.first),
+            slab: tails.slab,
             x_out: self.kept_sum(step, &products)?,
             norm,
             out: Mut::new(image),
@@ -112,32 +145,44 @@ impl Resolver<'_> {
             eps,
             cols: value.cols,
             k_tiles: value.cols.div_ceil(tiles::COLS),
-            groups: image_rows(value.most) / GROUP,
+            groups: image_groups(value.most),
+            tails: tails.count,
+            unused: 0,
         };
         let mut launches = Vec::new();
         let mut rest = self.matrices(&products)?;
         // Those that read one kind of image come together.
         rest.sort_by_key(|m| m.ty == WeightType::BF16);
-        let mut packed = None;
+        // Attention has made the image of its result itself, with no scales.
+        let mut packed = self.forms.image(x, self.apart);
+        if packed.is_some() {
+            (acts.out, acts.scale) = (value.out(), Mut::NULL);
+        }
         let mixes = value.most <= PAIRED || self.is_hopper();
-        for own in groups(rest, mixes) {
+        let groups = groups(rest, mixes);
+        let outs = products.linears.iter().map(|n| graph.node(*n).outs[0]);
+        let in_parts = groups.len() == 1
+            && value.most <= SMALL
+            && outs.into_iter().all(|v| self.forms.takes_parts(v, self.apart));
+        for own in groups {
             let bf16 = own[0].ty == WeightType::BF16;
             if packed.replace(bf16) != Some(bf16) {
                 launches.push(pack(bf16, value.most, &acts));
                 acts.x_out = Mut::NULL;
             }
-            launches.push(self.product(&products, &own, value, &acts)?);
+            launches.push(self.product(&products, &own, value, &acts, in_parts)?);
         }
         Ok(launches)
     }
 
-    /// Products with up to three matrices of one type, or the last of another.
+    /// Products with up to three matrices of one type, or the last of another; `in_parts` where the reader adds summands.
     fn product(
         &self,
         products: &Products,
         matrices: &[Matrix],
         x: Value,
         acts: &ActsArgs,
+        in_parts: bool,
     ) -> Result<Launch, RunError> {
         let graph = &self.plan.graph;
         let (ty, gated) = (matrices[0].ty, products.glu.is_some());
@@ -151,6 +196,20 @@ impl Resolver<'_> {
             *segment = self.segment(matrix, self.value(graph.node(maker).outs[0])?.out(), None)?;
         }
         let shape = self.product_shape(matrices, x.most, gated)?;
+        let blocks = shape.blocks(&seg[..matrices.len()], x.most, gated);
+        let most_grid = self.properties.multiprocessors * shape.paired;
+        let left = if in_parts { shape.parts(blocks, acts.k_tiles, most_grid) } else { None };
+        let (grid, parts) = left.unwrap_or((most_grid, 0));
+        // Summands of all matrices side by side.
+        let slab = seg.iter().map(|s| u64::from(x.most) * u64::from(s.rows)).sum();
+        let mut first = self.workspace.summands;
+        for (segment, matrix) in seg.iter_mut().zip(matrices).filter(|_| parts > 0) {
+            segment.tail = Mut::new(first);
+            let tails = Tails { first, count: parts - 1, slab };
+            self.parts.borrow_mut().insert(graph.node(matrix.node).outs[0], tails);
+            first += 4 * u64::from(x.most) * u64::from(segment.rows);
+        }
+        self.workspace.need_summands(4 * slab as usize * parts.saturating_sub(1) as usize);
         let args = ProductArgs {
             seg,
             tokens: acts.rows,
@@ -158,15 +217,16 @@ impl Resolver<'_> {
             scale: if ty == WeightType::BF16 { Ptr::NULL } else { Ptr::new(acts.scale.address()) },
             partial: Mut::new(self.workspace.partial),
             counters: Mut::new(self.workspace.counters),
+            slab,
             segs: matrices.len() as u32,
             k_tiles: acts.k_tiles,
             groups: acts.groups,
             gate,
             stages: shape.stages,
             factor: tiles::factor(ty),
+            parts,
+            unused: 0,
         };
-        let grid = self.properties.multiprocessors * shape.paired;
-        let blocks = shape.blocks(&seg[..matrices.len()], x.most, gated);
         self.workspace.need(shape.partial_bytes(grid), (blocks * shape.warps) as usize);
         Ok(Launch::new(shape.kernel, [grid, 1, 1], shape.threads, &args).shared(shape.shared))
     }
@@ -188,8 +248,11 @@ impl Resolver<'_> {
 
 /// The launch that makes the image.
 fn pack(bf16: bool, rows: u32, acts: &ActsArgs) -> Launch {
-    let (name, threads) = if rows > SMALL {
-        let threads = (32 * acts.k_tiles.div_ceil(PACK_KEPT)).clamp(LEAST_PACK_THREADS, MOST_PACK_THREADS);
+    // The kernels of many rows add further summands, and have registers for it.
+    let (name, threads) = if rows > SMALL || acts.tails > 0 {
+        let tiles_a_warp = if rows > SMALL { PACK_KEPT } else { 1 };
+        let threads = 32 * acts.k_tiles.div_ceil(tiles_a_warp);
+        let threads = threads.clamp(LEAST_PACK_THREADS, MOST_PACK_THREADS);
         (if bf16 { "pack_many_rows_bf16" } else { "pack_many_rows_f16" }, threads)
     } else {
         (if bf16 { "pack_rows_bf16" } else { "pack_rows_f16" }, PACK_THREADS_OF_FEW)
@@ -271,4 +334,31 @@ fn ordinary(matrices: &[Matrix], rows: u32, gated: bool, most_shared: usize) -> 
         warps,
         tokens,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_left_in_parts_where_more_than_two_runs_share_them() {
+        let shape = |tokens| Shape {
+            kernel: Kernel::new("", ""),
+            threads: 0,
+            shared: 0,
+            stages: 0,
+            paired: 2,
+            row_tiles: 8,
+            warps: 8,
+            tokens,
+        };
+        // 28 blocks of 14 k tiles: runs of 2 end where blocks end.
+        assert_eq!(shape(8).parts(28, 14, 264), Some((196, 7)));
+        // Of 74: runs of 8 do not, so that some blocks have one part more.
+        assert_eq!(shape(8).parts(28, 74, 264), Some((259, 10)));
+        // Runs longer than a block: two share one at most.
+        assert_eq!(shape(8).parts(296, 14, 264), None);
+        // One block that all share.
+        assert_eq!(shape(8).parts(1, 74, 264), None);
+    }
 }

@@ -1,12 +1,15 @@
 //! How values between the kernels of one row lie in memory.
 //!
 //! Most are f32. A product that several blocks share is left as two summands, the second of them in a buffer apart,
-//! for a reader that adds them on its way. What a gated product hands to the next is left as int8 activations.
+//! for a reader that adds them on its way. What a gated product hands to the next is left as int8 activations. Products of
+//! a few rows may be left as several summands for the step that follows.
 
 use std::collections::{HashMap, HashSet};
 
-use wootz_graph::{Plan, Step, ValueId, WeightTable};
+use wootz_graph::{KvType, NodeId, Plan, Step, ValueId, WeightTable};
+use wootz_quant::WeightType;
 
+use super::batch;
 use crate::fuse::{Attend, Products};
 use crate::select;
 use crate::tiles;
@@ -26,13 +29,17 @@ pub(crate) struct Tail {
 pub(crate) struct Forms {
     tails: HashMap<ValueId, Tail>,
     acts: HashSet<ValueId>,
+    /// Products of several rows whose reader adds summands, and whether that is attention.
+    parts: HashMap<ValueId, bool>,
+    /// Results of attention that products of several rows read, and whether these take images of bf16.
+    images: HashMap<ValueId, bool>,
     /// Bytes of a buffer of second summands.
     pub(crate) tail_bytes: usize,
 }
 
 impl Forms {
     /// The forms of a plan's values; `fast_attend` says whether attention has its fast kernel.
-    pub(crate) fn new(plan: &Plan, weights: &WeightTable, fast_attend: bool) -> Forms {
+    pub(crate) fn new(plan: &Plan, weights: &WeightTable, fast_attend: bool, cache: KvType) -> Forms {
         let mut forms = Forms::default();
         let mut turn = 0;
         for (index, step) in plan.steps.iter().enumerate().filter(|(_, s)| s.kernel == select::MATVEC) {
@@ -59,7 +66,38 @@ impl Forms {
             forms.tail_bytes = forms.tail_bytes.max(offset);
             turn += 1;
         }
+        for [step, next] in plan.steps.array_windows().filter(|[step, _]| step.kernel == select::PRODUCTS) {
+            let products = Products::of(&plan.graph, &step.nodes);
+            let outs = products.linears.iter().map(|n| plan.graph.node(*n).outs[0]);
+            let outs: Vec<ValueId> = outs.collect();
+            let next_adds = |v: &ValueId| forms.adds(plan, std::slice::from_ref(next), *v, fast_attend);
+            if products.glu.is_none() && outs.iter().all(next_adds) {
+                forms.parts.extend(outs.into_iter().map(|v| (v, next.kernel == select::ATTEND)));
+            }
+        }
+        for [step, next] in
+            plan.steps.array_windows().filter(|[step, _]| step.kernel == select::ATTEND && fast_attend)
+        {
+            let Some(out) = step.outs.first() else { continue };
+            let bf16 = image_type(plan, weights, next, *out);
+            // Values of a cache of f16 stay in its range, so their mean needs no scale; bf16 has the range of f32.
+            if let Some(bf16) = bf16.filter(|bf16| *bf16 || cache == KvType::F16) {
+                forms.images.insert(*out, bf16);
+            }
+        }
         forms
+    }
+
+    /// Whether attention leaves the 16-bit image of its result, and then whether it is of bf16; in steps whose tokens are
+    /// all of different sequences.
+    pub(crate) fn image(&self, value: ValueId, apart: bool) -> Option<bool> {
+        self.images.get(&value).copied().filter(|_| apart)
+    }
+
+    /// Whether the reader of a product of several rows adds its summands, in steps whose tokens are all of different
+    /// sequences or in all.
+    pub(crate) fn takes_parts(&self, value: ValueId, apart: bool) -> bool {
+        self.parts.get(&value).is_some_and(|by_attention| apart || !by_attention)
     }
 
     /// The address of a value's second summand, if it has one; `base` is that of the buffers.
@@ -81,7 +119,7 @@ impl Forms {
         for step in own {
             let adds = match step.kernel {
                 select::ATTEND => fast_attend,
-                select::MATVEC => {
+                select::MATVEC | select::PRODUCTS => {
                     let (x, y) = Products::of(&plan.graph, &step.nodes).input(&plan.graph);
                     y == Some(value) && x != value && !self.tails.contains_key(&x)
                 }
@@ -114,6 +152,21 @@ impl Forms {
         let fits = tiles::acts_bytes(cols) <= 4 * cols as usize;
         fits && !readers.is_empty() && readers.into_iter().all(takes) && !plan.graph.is_output(value)
     }
+}
+
+/// Whether the image of a value is of bf16, if products of several rows are all that reads it, and read it as it is.
+fn image_type(plan: &Plan, weights: &WeightTable, reader: &Step, value: ValueId) -> Option<bool> {
+    let graph = &plan.graph;
+    let ty = graph.ty(value);
+    let alone = graph.readers(value).count() == reader.nodes.len() && !graph.is_output(value);
+    if reader.kernel != select::PRODUCTS || !alone || !batch::image_fits(ty.rows(&graph.key), ty.cols()) {
+        return None;
+    }
+    let products = Products::of(graph, &reader.nodes);
+    let takes_bf16 = |n: &NodeId| graph.node(*n).op.weights().all(|w| weights.info(w).ty == WeightType::BF16);
+    let first = products.linears.first().map(takes_bf16)?;
+    let same = products.linears.iter().all(|n| takes_bf16(n) == first && graph.node(*n).ins[0] == value);
+    (same && products.linears.len() == reader.nodes.len()).then_some(first)
 }
 
 /// Whether attention of a plan's cache types and heads has its fast kernel.

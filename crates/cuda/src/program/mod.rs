@@ -8,7 +8,8 @@ mod simple;
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 
 use wootz_graph::op::{Input, Op, Rope};
 use wootz_graph::{CacheId, CacheLayout, Plan, Rows, RunError, Type, ValueId};
@@ -61,20 +62,31 @@ impl Value {
     }
 }
 
-/// Memory that kernels of products and attention share: parts of results, and counters that are zero between kernels.
+/// The further summands of a value: where the first begins, how many there are, and elements from one to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tails {
+    pub(crate) first: u64,
+    pub(crate) count: u32,
+    pub(crate) slab: u64,
+}
+
+/// Memory that kernels of products and attention share: parts of results, and counters that are zero between kernels;
+/// and summands that a step leaves to the next.
 ///
 /// Plans say what they need while they are resolved; the executor makes room and resolves them again.
 #[derive(Debug, Default)]
 pub(crate) struct Workspace {
     pub(crate) partial: u64,
     pub(crate) counters: u64,
+    pub(crate) summands: u64,
     partial_bytes: Cell<usize>,
     count: Cell<usize>,
+    summand_bytes: Cell<usize>,
 }
 
 impl Workspace {
-    pub(crate) fn new(partial: u64, counters: u64) -> Workspace {
-        Workspace { partial, counters, ..Workspace::default() }
+    pub(crate) fn new(partial: u64, counters: u64, summands: u64) -> Workspace {
+        Workspace { partial, counters, summands, ..Workspace::default() }
     }
 
     /// Bytes of parts, and counters, of one kernel.
@@ -83,9 +95,14 @@ impl Workspace {
         self.count.set(self.count.get().max(counters));
     }
 
-    /// Bytes of parts and bytes of counters of the kernel that needs most.
-    pub(crate) fn needed(&self) -> (usize, usize) {
-        (self.partial_bytes.get(), 4 * self.count.get())
+    /// Bytes of summands of one step.
+    pub(crate) fn need_summands(&self, bytes: usize) {
+        self.summand_bytes.set(self.summand_bytes.get().max(bytes));
+    }
+
+    /// Bytes of parts, of counters and of summands of what needs most.
+    pub(crate) fn needed(&self) -> [usize; 3] {
+        [self.partial_bytes.get(), 4 * self.count.get(), self.summand_bytes.get()]
     }
 }
 
@@ -99,6 +116,8 @@ pub(crate) struct Resolver<'a> {
     pub(crate) forms: &'a Forms,
     /// Buffers of second summands.
     pub(crate) tails: u64,
+    /// What the products of several rows resolved so far have left in parts.
+    pub(crate) parts: RefCell<HashMap<ValueId, Tails>>,
     pub(crate) workspace: &'a Workspace,
     pub(crate) properties: Properties,
     pub(crate) weights: &'a Weights,
@@ -161,6 +180,14 @@ impl Resolver<'_> {
             _ => return Err(RunError::Plan(format!("value {} has no memory", id.0))),
         };
         Ok(Value { address, rows, cols, most: self.plan.graph.ty(id).rows(&self.plan.graph.key) })
+    }
+
+    /// The further summands of a value.
+    pub(crate) fn tails(&self, id: ValueId) -> Tails {
+        match self.forms.tail(id, self.tails) {
+            Some(first) => Tails { first, count: 1, slab: 0 },
+            None => self.parts.borrow().get(&id).copied().unwrap_or_default(),
+        }
     }
 
     /// Where the number of rows lies.

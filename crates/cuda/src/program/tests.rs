@@ -1,6 +1,6 @@
 //! What the fast kernels of a layer share, on a small graph.
 
-use wootz_graph::op::{Activation, Attention, Norm, NormKind, Rope, RopeStyle};
+use wootz_graph::op::{Activation, Attention, Norm, NormKind, Op, Rope, RopeStyle};
 use wootz_graph::{
     CacheGroup, CacheId, CacheLayout, CacheSpec, Graph, GraphBuilder, GraphKey, KvType, Output, Outputs,
     Plan, ValueId, Wants, WeightInfo, WeightTable, passes,
@@ -13,15 +13,20 @@ use crate::{CudaBackend, CudaOptions, Kernels};
 const DIM: u64 = 256;
 
 fn weights(down: WeightType) -> WeightTable {
+    weights_of(WeightType::Q4_K, down)
+}
+
+fn weights_of(o: WeightType, down: WeightType) -> WeightTable {
     let mut table = WeightTable::default();
     let mut add = |name: &str, ty, rows, cols| {
         table.push(WeightInfo { name: name.into(), ty, rows, cols, experts: 1 });
     };
     add("table", WeightType::Q4_K, 512, DIM);
     add("norm", WeightType::F32, 1, DIM);
-    for name in ["q", "k", "v", "o"] {
+    for name in ["q", "k", "v"] {
         add(name, WeightType::Q4_K, DIM, DIM);
     }
+    add("o", o, DIM, DIM);
     add("gate", WeightType::Q4_K, 2 * DIM, DIM);
     add("up", WeightType::Q4_K, 2 * DIM, DIM);
     add("down", down, DIM, 2 * DIM);
@@ -146,22 +151,22 @@ fn plain_kernels_take_one_node_each_but_a_sum_with_its_norm() {
     assert!(plan.steps.iter().all(|s| s.nodes.len() == 1 || s.kernel == "add+norm"));
 }
 
-fn forms(table: &WeightTable, ty: KvType) -> (Plan, Forms) {
-    let plan = plan(table, 1, Kernels::Fast);
+fn forms(table: &WeightTable, ty: KvType, tokens: u32) -> (Plan, Forms) {
+    let plan = plan_of_sequences(table, tokens, tokens, Kernels::Fast);
     let layout = CacheLayout {
         caches: plan.graph.caches.clone(),
         groups: vec![CacheGroup { window: None, blocks: 8 }],
         k_type: ty,
         v_type: ty,
     };
-    let forms = Forms::new(&plan, table, has_fast_attend(&plan, &layout));
+    let forms = Forms::new(&plan, table, has_fast_attend(&plan, &layout), ty);
     (plan, forms)
 }
 
 #[test]
 fn values_between_kernels_of_a_token_keep_their_short_forms() {
     let table = weights(WeightType::Q4_K);
-    let (plan, forms) = forms(&table, KvType::F16);
+    let (plan, forms) = forms(&table, KvType::F16, 1);
     let tails: Vec<u64> =
         ["q", "k", "v", "o", "down"].map(|n| forms.tail(made_by(&plan, n), 0).unwrap()).to_vec();
     // Those of one step lie side by side, those of the next in the next buffer.
@@ -176,10 +181,44 @@ fn values_between_kernels_of_a_token_keep_their_short_forms() {
 #[test]
 fn readers_that_cannot_add_or_take_short_forms_get_f32() {
     let table = weights(WeightType::F16);
-    let (plan, forms) = forms(&table, KvType::F32);
+    let (plan, forms) = forms(&table, KvType::F32, 1);
     assert!(!forms.is_acts(made_by(&plan, "glu")), "float weights take float activations");
     for name in ["q", "k", "v"] {
         assert!(forms.tail(made_by(&plan, name), 0).is_none(), "plain attention reads {name} as it is");
     }
     assert!(forms.tail(made_by(&plan, "o"), 0).is_some());
+}
+
+#[test]
+fn products_of_several_rows_are_left_to_readers_that_add() {
+    let table = weights(WeightType::Q4_K);
+    let (plan, forms) = forms(&table, KvType::F16, 8);
+    for name in ["q", "k", "v"] {
+        assert!(forms.takes_parts(made_by(&plan, name), true), "attention adds the parts of {name}");
+        assert!(!forms.takes_parts(made_by(&plan, name), false), "other kernels come between");
+    }
+    for name in ["o", "down"] {
+        assert!(forms.takes_parts(made_by(&plan, name), false), "the next products add the parts of {name}");
+    }
+    assert!(!forms.takes_parts(made_by(&plan, "head"), true), "results are whole");
+    assert!(!forms.takes_parts(made_by(&plan, "glu"), true), "a gate needs whole sums");
+}
+
+#[test]
+fn attention_of_several_rows_makes_the_image_that_products_read() {
+    let image = |o: WeightType, ty: KvType, tokens: u32, apart: bool| {
+        let table = weights_of(o, WeightType::Q4_K);
+        let (plan, forms) = forms(&table, ty, tokens);
+        let attention = plan.graph.nodes.iter().find(|n| matches!(n.op, Op::Attention(_))).unwrap();
+        forms.image(attention.outs[0], apart)
+    };
+    assert_eq!(image(WeightType::Q4_K, KvType::F16, 8, true), Some(false));
+    assert_eq!(image(WeightType::BF16, KvType::BF16, 8, true), Some(true));
+    assert_eq!(
+        image(WeightType::Q4_K, KvType::BF16, 8, true),
+        None,
+        "f16 may be too small for values of bf16"
+    );
+    assert_eq!(image(WeightType::Q4_K, KvType::F16, 8, false), None, "other kernels come between");
+    assert_eq!(image(WeightType::Q4_K, KvType::F16, 2, true), None, "the image is larger than the result");
 }
