@@ -61,6 +61,9 @@ pub struct Measured {
     pub speeds: Vec<f64>,
     /// Time to the first token of the last repeat, with the prompt's tokens, the cached ones not.
     pub first_token: Duration,
+    /// Mean time of the host until a generated token's step is queued on the device, in the last repeat; `None` where the
+    /// device does not pick tokens, so that steps cannot be queued ahead.
+    pub submit: Option<Duration>,
     /// A checksum of the tokens that the model found most likely, so that a fast wrong answer shows.
     pub checksum: u64,
 }
@@ -94,10 +97,12 @@ impl Measured {
 /// # Errors
 /// The context is too small, or a step fails.
 pub fn measure(context: &mut Context, test: Test, repeats: usize, warmup: bool) -> Result<Measured, Error> {
-    let mut measured = Measured { test, speeds: Vec::new(), first_token: Duration::ZERO, checksum: 0 };
+    let mut measured =
+        Measured { test, speeds: Vec::new(), first_token: Duration::ZERO, submit: None, checksum: 0 };
     for round in 0..repeats + usize::from(warmup) {
         let run = once(context, test)?;
         measured.first_token = run.first_token;
+        measured.submit = run.submit;
         measured.checksum = run.checksum;
         if !(warmup && round == 0) {
             measured.speeds.push(test.timed_tokens() as f64 / run.time.as_secs_f64());
@@ -109,6 +114,7 @@ pub fn measure(context: &mut Context, test: Test, repeats: usize, warmup: bool) 
 struct Run {
     time: Duration,
     first_token: Duration,
+    submit: Option<Duration>,
     checksum: u64,
 }
 
@@ -135,7 +141,7 @@ fn timed(context: &mut Context, test: Test, sequences: &[SequenceId]) -> Result<
     }
     let mut checksum = Checksum::default();
     let start = Instant::now();
-    let mut first_token = None;
+    let (mut first_token, mut submits) = (None, Vec::new());
     for sequence in sequences {
         let prompt: Vec<u32> = (0..test.prompt).map(|_| text.next(vocab)).collect();
         if let Some(best) = feed(context, *sequence, &prompt, true)? {
@@ -155,13 +161,16 @@ fn timed(context: &mut Context, test: Test, sequences: &[SequenceId]) -> Result<
                 rows: RowsWanted::Last,
             })
             .collect();
-        for best in most_likely(context, &parts)? {
+        let (tokens, submit) = most_likely(context, &parts)?;
+        submits.extend(submit);
+        for best in tokens {
             checksum.add(best);
         }
         first_token.get_or_insert_with(|| start.elapsed());
     }
     let time = start.elapsed();
-    Ok(Run { time, first_token: first_token.unwrap_or(time), checksum: checksum.0 })
+    let submit = submits.iter().sum::<Duration>().checked_div(submits.len() as u32);
+    Ok(Run { time, first_token: first_token.unwrap_or(time), submit, checksum: checksum.0 })
 }
 
 /// Computes tokens; the most likely one after the last, where wanted.
@@ -178,7 +187,7 @@ fn feed(
         let rows = if wanted && i + 1 == last { RowsWanted::Last } else { RowsWanted::None };
         let part = StepPart { sequence, tokens: part, rows };
         if rows == RowsWanted::Last {
-            best = most_likely(context, &[part])?.first().copied();
+            best = most_likely(context, &[part])?.0.first().copied();
         } else {
             context.step(&[part])?;
         }
@@ -187,18 +196,21 @@ fn feed(
 }
 
 /// Computes a step whose parts each return their last row; the most likely token of each, found by the device where it
-/// can, as for a greedy answer.
-fn most_likely(context: &mut Context, parts: &[StepPart<'_>]) -> Result<Vec<u32>, Error> {
+/// can, as for a greedy answer, and then the time until the step was queued.
+fn most_likely(context: &mut Context, parts: &[StepPart<'_>]) -> Result<(Vec<u32>, Option<Duration>), Error> {
     if !context.can_pick(&Sampling::GREEDY) {
         let output = context.step(parts)?;
-        return Ok((0..parts.len()).map(|row| largest(output.row(row))).collect());
+        return Ok(((0..parts.len()).map(|row| largest(output.row(row))).collect(), None));
     }
-    let picked = context.step_picking(parts, &vec![Sampling::GREEDY; parts.len()])?;
+    let start = Instant::now();
+    let picking = context.start_picking(parts, &[], &vec![Sampling::GREEDY; parts.len()])?;
+    let submit = start.elapsed();
+    let picked = context.finish_picking(picking)?;
     let token = |picked| match picked {
         Picked::Token(token) | Picked::BadLogit { token, .. } => token,
         Picked::NoCandidate => 0,
     };
-    Ok(picked.into_iter().map(token).collect())
+    Ok((picked.into_iter().map(token).collect(), Some(submit)))
 }
 
 /// The token with the largest logit, the first of equals. Lanes are compared apart, so that a device's time is not lost
@@ -365,7 +377,7 @@ mod tests {
     fn statistics_are_those_of_the_repeats() {
         let speeds = vec![4.0, 1.0, 3.0, 2.0];
         let test = Test { prompt: 1, generate: 0, depth: 0, sequences: 1 };
-        let m = Measured { test, speeds, first_token: Duration::ZERO, checksum: 0 };
+        let m = Measured { test, speeds, first_token: Duration::ZERO, submit: None, checksum: 0 };
         assert_eq!((m.mean(), m.median()), (2.5, 2.5));
         assert!((m.deviation() - 1.2909944).abs() < 1e-6);
     }

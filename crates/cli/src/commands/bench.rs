@@ -73,12 +73,12 @@ struct Shared {
 
 fn markdown(shared: &Shared, rows: &[Measured]) -> String {
     let mut text = String::from(
-        "| model | size | params | backend | test | t/s | median | first token | checksum |\n\
-         |---|---:|---:|---|---:|---:|---:|---:|---|\n",
+        "| model | size | params | backend | test | t/s | median | first token | submit | checksum |\n\
+         |---|---:|---:|---|---:|---:|---:|---:|---:|---|\n",
     );
     for row in rows {
         text.push_str(&format!(
-            "| {} | {} | {:.2} M | {}, {} | {} | {:.2} ± {:.2} | {:.2} | {} | {:016x} |\n",
+            "| {} | {} | {:.2} M | {}, {} | {} | {:.2} ± {:.2} | {:.2} | {} | {} | {:016x} |\n",
             shared.model,
             ByteSize(shared.size),
             shared.parameters as f64 / 1e6,
@@ -89,6 +89,7 @@ fn markdown(shared: &Shared, rows: &[Measured]) -> String {
             row.deviation(),
             row.median(),
             output::seconds(row.first_token),
+            submit_us(row).map_or_else(|| "–".to_owned(), |us| format!("{us:.0} µs")),
             row.checksum,
         ));
     }
@@ -97,11 +98,11 @@ fn markdown(shared: &Shared, rows: &[Measured]) -> String {
 
 fn csv(shared: &Shared, rows: &[Measured]) -> String {
     let mut text = String::from(
-        "model,size,params,backend,threads,test,median_ts,avg_ts,stddev_ts,first_token_ms,checksum\n",
+        "model,size,params,backend,threads,test,median_ts,avg_ts,stddev_ts,first_token_ms,submit_us,checksum\n",
     );
     for row in rows {
         text.push_str(&format!(
-            "{},{},{},{},{},{},{},{},{},{},{:016x}\n",
+            "{},{},{},{},{},{},{},{},{},{},{},{:016x}\n",
             quoted(&shared.model),
             shared.size,
             shared.parameters,
@@ -112,10 +113,16 @@ fn csv(shared: &Shared, rows: &[Measured]) -> String {
             row.mean(),
             row.deviation(),
             row.first_token.as_secs_f64() * 1e3,
+            submit_us(row).map(|us| us.to_string()).unwrap_or_default(),
             row.checksum,
         ));
     }
     text
+}
+
+/// Time of the host until a step is queued, in microseconds.
+fn submit_us(row: &Measured) -> Option<f64> {
+    row.submit.map(|time| time.as_secs_f64() * 1e6)
 }
 
 /// A field of RFC 4180.
@@ -142,6 +149,7 @@ fn json(shared: &Shared, rows: &[Measured]) -> Value {
                 "stddev_ts": row.deviation(),
                 "samples_ts": row.speeds,
                 "first_token_ms": row.first_token.as_secs_f64() * 1e3,
+                "submit_us": submit_us(row),
                 "checksum": format!("{:016x}", row.checksum),
             })
         })

@@ -284,6 +284,7 @@ fn bench_has_three_forms() {
         assert!((row["avg_ts"].as_f64().unwrap() / mean - 1.0).abs() < 1e-9);
         assert!(samples.contains(&row["median_ts"].as_f64().unwrap()), "{row}");
         assert!(row["stddev_ts"].as_f64().unwrap() >= 0.0 && row["first_token_ms"].as_f64().unwrap() > 0.0);
+        assert!(row["submit_us"].is_null(), "processors pick no tokens");
     }
     let checksums: Vec<&str> = rows.iter().map(|r| text(&r["checksum"])).collect();
     let md = place.ok(options);
