@@ -89,9 +89,9 @@ pub(crate) struct DeviceArgs {
     /// Context in tokens [default: the model's own, as far as memory allows].
     #[arg(short, long, value_name = "N", value_parser = positive)]
     pub ctx: Option<usize>,
-    /// Tokens of a step at most.
-    #[arg(short, long, value_name = "N", default_value_t = 512, value_parser = positive)]
-    pub batch: usize,
+    /// Tokens of a step at most [default: 512; 2048 on GPUs with 16 GiB or more].
+    #[arg(short, long, value_name = "N", value_parser = positive)]
+    pub batch: Option<usize>,
     /// Type of cached keys: f32, f16, bf16, q8_0 or q4_0.
     #[arg(long, value_name = "TYPE", default_value = "f16", value_parser = kv_type)]
     pub cache_type_k: KvType,

@@ -109,7 +109,7 @@ impl Context {
         let uses = model.arch().graph(one)?;
         let sequences = options.sequences.max(1);
         let usual = options.context.unwrap_or(USUAL).min(model.arch().hparams().context_length as usize);
-        let caches = layout(&model, usual, sequences, options.batch.max(1), options);
+        let caches = layout(&model, usual, sequences, options.batch_on(None), options);
         let places = placement::places(options, &uses, model.arch().weights(), &caches, &suits)?;
         let info = placement::together(&places);
         let placement = places.iter().map(|place| (place.info.clone(), place.layers)).collect();

@@ -6,7 +6,7 @@ use crate::context::Limits;
 use crate::error::Error;
 use crate::model::Model;
 use crate::options::{ContextOptions, Repack};
-use crate::placement::Place;
+use crate::placement::{self, Place};
 
 /// The share of free memory that caches may take where the user names no context: the rest is for weights' growth,
 /// plans and other programs.
@@ -33,9 +33,10 @@ pub(crate) fn fit(
     let hp = model.arch().hparams();
     let sequences = options.sequences.max(1);
     // An encoder takes a text in one step, and has no positions beyond those that it knows.
+    let batch = options.batch_on(Some(&placement::together(places)));
     let (most, batch) = match hp.causal {
-        true => (usize::MAX, options.batch.max(1)),
-        false => (hp.context_length as usize, options.batch.max(hp.context_length as usize)),
+        true => (usize::MAX, batch),
+        false => (hp.context_length as usize, batch.max(hp.context_length as usize)),
     };
     let layers: Vec<usize> = places.iter().map(|place| place.layers).collect();
     let rooms = places.iter().zip(split(graph, &layers)?).map(|(place, graph)| {

@@ -158,7 +158,7 @@ impl Model {
     /// Memory that weights and the caches of a context take, with cached numbers of the default type.
     pub fn memory_at(&self, context: usize) -> MemoryUse {
         let options = ContextOptions::default();
-        let caches = crate::fit::layout(self, context, 1, options.batch, &options).total_bytes();
+        let caches = crate::fit::layout(self, context, 1, options.batch_on(None), &options).total_bytes();
         MemoryUse { weights: self.arch.weights().total_bytes(), caches, scratch: 0 }
     }
 

@@ -34,7 +34,7 @@ fn context(model: &Arc<Model>, device: &str, kv: KvType) -> Context {
         threads: Some(4),
         context: Some(512),
         sequences: 3,
-        batch: 256,
+        batch: Some(256),
         k_type: kv,
         v_type: kv,
         ..ContextOptions::default()

@@ -58,7 +58,7 @@ fn options() -> ContextOptions {
         threads: Some(2),
         context: Some(256),
         sequences: 2,
-        batch: 64,
+        batch: Some(64),
         k_type: wootz::KvType::F32,
         v_type: wootz::KvType::F32,
         ..ContextOptions::default()
@@ -265,7 +265,7 @@ fn texts_are_cut_before_the_token_that_ends_them() {
 fn minilm() -> Context {
     let path = models::fetched("all-minilm-l6-v2-f32.gguf");
     let model = Model::open(path, &ModelOptions::default()).unwrap();
-    let options = ContextOptions { context: None, batch: 512, ..options() };
+    let options = ContextOptions { context: None, batch: Some(512), ..options() };
     Context::new(Arc::new(model), &options, &mut |_| ()).unwrap()
 }
 

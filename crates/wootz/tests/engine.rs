@@ -19,7 +19,7 @@ fn engine(context: usize, options: EngineOptions) -> Engine {
         context: Some(context),
         threads: Some(1),
         sequences: 1,
-        batch: 64,
+        batch: Some(64),
         ..ContextOptions::default()
     };
     Engine::start(Context::new(model, &settings, &mut |_| ()).unwrap(), options).unwrap()

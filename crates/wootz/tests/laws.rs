@@ -26,7 +26,7 @@ fn options() -> ContextOptions {
         context: Some(256),
         threads: Some(2),
         sequences: 4,
-        batch: 128,
+        batch: Some(128),
         ..ContextOptions::default()
     }
 }

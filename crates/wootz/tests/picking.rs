@@ -25,7 +25,7 @@ fn context(model: &Arc<Model>, device: &str) -> Context {
         context: Some(256),
         threads: Some(1),
         sequences: 4,
-        batch: 64,
+        batch: Some(64),
         device: device.into(),
         ..ContextOptions::default()
     };

@@ -22,7 +22,7 @@ fn options(device: &str, split: Option<Vec<u32>>) -> ContextOptions {
         context: Some(256),
         threads: Some(2),
         sequences: 3,
-        batch: 128,
+        batch: Some(128),
         ..ContextOptions::default()
     }
 }

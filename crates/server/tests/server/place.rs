@@ -46,7 +46,7 @@ pub(crate) fn templated_spec(
             context: Some(CONTEXT),
             threads: Some(1),
             sequences: parallel,
-            batch: 128,
+            batch: Some(128),
             memory,
             ..ContextOptions::default()
         };

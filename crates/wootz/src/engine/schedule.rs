@@ -11,6 +11,8 @@ const OLDEST_SHARE: usize = 4;
 /// Tokens of prompts in a step of the CPU that answers wait for: some 100 ms of work on two cores, and enough for the
 /// speed of long steps.
 const CPU_PROMPTS_BESIDE_ANSWERS: usize = 128;
+/// The same on a GPU: some 15 ms of work for a model of 7B on a large one.
+const GPU_PROMPTS_BESIDE_ANSWERS: usize = 512;
 
 /// Tokens that a step may have.
 #[derive(Clone, Copy)]
@@ -24,8 +26,8 @@ pub(super) struct Budget {
 impl Budget {
     /// The budget of a device of this kind for steps of at most `tokens`.
     pub(super) fn new(kind: DeviceKind, tokens: usize) -> Budget {
-        // GPUs compute a long step in a few milliseconds.
-        let beside = if kind == DeviceKind::Cpu { CPU_PROMPTS_BESIDE_ANSWERS } else { tokens };
+        let beside =
+            if kind == DeviceKind::Cpu { CPU_PROMPTS_BESIDE_ANSWERS } else { GPU_PROMPTS_BESIDE_ANSWERS };
         Budget { tokens, prompts_beside_answers: beside }
     }
 }
@@ -102,7 +104,9 @@ mod tests {
         assert_eq!(grants(&[100, 1, 4], budget), [(0, 4), (1, 1), (2, 4)]);
         let cpu = Budget::new(DeviceKind::Cpu, 512);
         assert_eq!(grants(&[500, 1], cpu), [(0, CPU_PROMPTS_BESIDE_ANSWERS), (1, 1)]);
-        assert_eq!(grants(&[500, 1], Budget::new(DeviceKind::DiscreteGpu, 512)), [(0, 500), (1, 1)]);
+        let gpu = Budget::new(DeviceKind::DiscreteGpu, 2048);
+        assert_eq!(grants(&[2000, 0], gpu), [(0, 2000)]);
+        assert_eq!(grants(&[2000, 1], gpu), [(0, GPU_PROMPTS_BESIDE_ANSWERS), (1, 1)]);
         assert_eq!(grants(&[500, 1], Budget::new(DeviceKind::Cpu, 64)), [(0, 63), (1, 1)]);
     }
 
