@@ -302,3 +302,6 @@ pub(crate) fn key(
         wants: Wants::Logits,
     }
 }
+
+#[cfg(test)]
+mod tests;
