@@ -8,27 +8,43 @@ use wootz_graph::DeviceKind;
 /// The oldest prompt gets at least this part of what a step has left for prompts, however many short ones arrive.
 const OLDEST_SHARE: usize = 4;
 
-/// Tokens of prompts in a step of the CPU that answers wait for: some 100 ms of work on two cores, and enough for the
-/// speed of long steps.
-const CPU_PROMPTS_BESIDE_ANSWERS: usize = 128;
-/// The same on a GPU: some 15 ms of work for a model of 7B on a large one.
-const GPU_PROMPTS_BESIDE_ANSWERS: usize = 512;
+/// Tokens of prompts in a step of the CPU for each answer that waits for it, and their bounds.
+///
+/// A step takes about as long as it has tokens, so prompts make each of many answers wait no longer than a few answers do
+/// that have a step to themselves. Below the lower bound products run slower by the token, above the upper one no faster.
+const CPU_PROMPTS_BESIDE_ANSWERS: PromptsBesideAnswers = PromptsBesideAnswers { each: 3, bounds: (32, 128) };
+/// The same on a GPU, whatever waits: some 15 ms of work for a model of 7B on a large one.
+const GPU_PROMPTS_BESIDE_ANSWERS: PromptsBesideAnswers = PromptsBesideAnswers { each: 0, bounds: (512, 512) };
+
+/// How many tokens of prompts a step has, where answers wait for it.
+#[derive(Clone, Copy)]
+struct PromptsBesideAnswers {
+    /// For each answer.
+    each: usize,
+    /// At least and at most.
+    bounds: (usize, usize),
+}
+
+impl PromptsBesideAnswers {
+    fn beside(self, answers: usize) -> usize {
+        self.each.saturating_mul(answers).clamp(self.bounds.0, self.bounds.1)
+    }
+}
 
 /// Tokens that a step may have.
 #[derive(Clone, Copy)]
 pub(super) struct Budget {
     /// In all.
     tokens: usize,
-    /// Of prompts, where answers wait for the step.
-    prompts_beside_answers: usize,
+    prompts: PromptsBesideAnswers,
 }
 
 impl Budget {
     /// The budget of a device of this kind for steps of at most `tokens`.
     pub(super) fn new(kind: DeviceKind, tokens: usize) -> Budget {
-        let beside =
+        let prompts =
             if kind == DeviceKind::Cpu { CPU_PROMPTS_BESIDE_ANSWERS } else { GPU_PROMPTS_BESIDE_ANSWERS };
-        Budget { tokens, prompts_beside_answers: beside }
+        Budget { tokens, prompts }
     }
 }
 
@@ -59,8 +75,9 @@ pub(super) fn grants(pending: &[usize], budget: Budget) -> Vec<(usize, usize)> {
     for i in (0..pending.len()).filter(|i| pending[*i] == 1) {
         give(i, 1, &mut left);
     }
-    if left < budget.tokens {
-        left = left.min(budget.prompts_beside_answers);
+    let answers = budget.tokens - left;
+    if answers > 0 {
+        left = left.min(budget.prompts.beside(answers));
     }
     let mut prompts: Vec<usize> = (0..pending.len()).filter(|i| pending[*i] > 1).collect();
     if let Some(&oldest) = prompts.first() {
@@ -81,7 +98,7 @@ mod tests {
 
     /// Steps of so many tokens, whatever they are.
     fn all(tokens: usize) -> Budget {
-        Budget { tokens, prompts_beside_answers: tokens }
+        Budget::new(DeviceKind::DiscreteGpu, tokens)
     }
 
     #[test]
@@ -98,16 +115,18 @@ mod tests {
 
     #[test]
     fn prompts_take_less_of_a_step_that_answers_wait_for() {
-        let budget = Budget { tokens: 64, prompts_beside_answers: 8 };
+        let budget = Budget { tokens: 64, prompts: PromptsBesideAnswers { each: 2, bounds: (3, 8) } };
         assert_eq!(grants(&[100, 0], budget), [(0, 64)]);
-        assert_eq!(grants(&[100, 1], budget), [(0, 8), (1, 1)]);
-        assert_eq!(grants(&[100, 1, 4], budget), [(0, 4), (1, 1), (2, 4)]);
-        let cpu = Budget::new(DeviceKind::Cpu, 512);
-        assert_eq!(grants(&[500, 1], cpu), [(0, CPU_PROMPTS_BESIDE_ANSWERS), (1, 1)]);
+        assert_eq!(grants(&[100, 1], budget), [(0, 3), (1, 1)]);
+        assert_eq!(grants(&[100, 1, 1], budget), [(0, 4), (1, 1), (2, 1)]);
+        assert_eq!(grants(&[100, 1, 1, 1, 1, 1], budget)[0], (0, 8));
+        assert_eq!(grants(&[100, 1, 1, 2], budget), [(0, 2), (1, 1), (2, 1), (3, 2)]);
+        let cpu = |tokens| Budget::new(DeviceKind::Cpu, tokens);
+        assert_eq!(grants(&[500, 1], cpu(512)), [(0, 32), (1, 1)]);
         let gpu = Budget::new(DeviceKind::DiscreteGpu, 2048);
         assert_eq!(grants(&[2000, 0], gpu), [(0, 2000)]);
-        assert_eq!(grants(&[2000, 1], gpu), [(0, GPU_PROMPTS_BESIDE_ANSWERS), (1, 1)]);
-        assert_eq!(grants(&[500, 1], Budget::new(DeviceKind::Cpu, 64)), [(0, 63), (1, 1)]);
+        assert_eq!(grants(&[2000, 1], gpu), [(0, 512), (1, 1)]);
+        assert_eq!(grants(&[500, 1], cpu(16)), [(0, 15), (1, 1)]);
     }
 
     #[test]
