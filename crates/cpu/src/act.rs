@@ -3,9 +3,13 @@
 //! Tokens are grouped in tiles of up to [`Simd::TOKENS`]; inside a tile every value lies token beside token, so
 //! that a kernel reads one tile from front to back. Per block of a tile of `t` tokens:
 //! * [`ActForm::Float`]: `x[cols][t]` f32;
-//! * [`ActForm::Int8`]: `q[8][t]` groups of four i8, `d[t]` f32, `s[t]` f32 (`d` times the sum of `q`), the same two
-//!   for a scale that is rounded to f16 (`d16`, `s16`), and the start values of the integer sums for code offsets 8,
-//!   16 and 128, `[t]` each, and for offset 32 `[2][t]`, one for each 16 elements.
+//! * [`ActForm::Int8`]: `q[8][t]` groups of four i8, `d[t]` f32, `m[t]` one of eight words of 256 elements, the scale
+//!   rounded to f16, `d16[t]` f32, with `s16[t]` f32 (`d16` times the sum of `q`), and the start values of the integer sums
+//!   for code offsets 8, 16 and 128, `[t]` each, and for offset 32 `[2][t]`, one for each 16 elements.
+//!
+//! What K types multiply their minimums with, `d` times the sum of `q`, is kept for 256 elements together: the eight values
+//! as i16 with one scale, the largest magnitude / 32767. The first four blocks have a pair each as `m`, of the blocks 0 and
+//! 2, 1 and 3, 4 and 6, 5 and 7; the fifth has the scale.
 //!
 //! Weights with blocks of 32 are multiplied with `d16`, K types with `d`: see docs/decisions/0003 and 0007.
 //!
@@ -66,8 +70,8 @@ pub(crate) const BLOCK: usize = 32;
 pub(crate) mod field {
     /// `d`.
     pub(crate) const D: usize = 32;
-    /// `s`.
-    pub(crate) const S: usize = 36;
+    /// `m`.
+    pub(crate) const M: usize = 36;
     /// `d16`.
     pub(crate) const D16: usize = 40;
     /// `s16`.
@@ -323,6 +327,7 @@ impl WriteRow<'_> {
     #[inline(always)]
     unsafe fn blocks<S: Simd>(&self) {
         let block_bytes = self.form.block_bytes(S::MAGNITUDES) * self.tokens;
+        let mut scaled_sums = [0f32; 8];
         for (b, x) in self.x.as_chunks::<BLOCK>().0.iter().enumerate() {
             // SAFETY: there is one block for each 32 columns.
             let out = unsafe { self.out.add(b * block_bytes) };
@@ -359,9 +364,22 @@ impl WriteRow<'_> {
                 }
             };
             let sum = [sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]];
-            for (at, d) in [(field::D, d), (field::D16, half::f16::from_f32(d).to_f32())] {
-                put(at, 0, d.to_bits());
-                put(at, 1, (d * (sum[0] + sum[1]) as f32).to_bits());
+            let (total, d16) = ((sum[0] + sum[1]) as f32, half::f16::from_f32(d).to_f32());
+            put(field::D, 0, d.to_bits());
+            put(field::D16, 0, d16.to_bits());
+            put(field::S16, 0, (d16 * total).to_bits());
+            scaled_sums[b % 8] = d * total;
+            if b % 8 == 7 {
+                for (i, word) in for_minimums(&scaled_sums).into_iter().enumerate() {
+                    // SAFETY: the field of one of the eight blocks that end with this one.
+                    unsafe {
+                        let block = self.out.add((b - 7 + i) * block_bytes);
+                        block
+                            .add((field::M * self.tokens) + 4 * self.slot)
+                            .cast::<u32>()
+                            .write_unaligned(word);
+                    }
+                }
             }
             put(field::START8, 0, start(sum, 8));
             put(field::START16, 0, start(sum, 16));
@@ -373,6 +391,16 @@ impl WriteRow<'_> {
             }
         }
     }
+}
+
+/// The words `m` of 256 elements, given the scaled sums of their blocks; the rest are zero.
+#[inline(always)]
+fn for_minimums(sums: &[f32; 8]) -> [u32; 5] {
+    let largest = sums.iter().fold(0f32, |largest, sum| largest.max(sum.abs()));
+    let scale = largest / 32767.0;
+    let inverse = if scale < f32::MIN_POSITIVE { 0.0 } else { 1.0 / scale };
+    let at = |i: usize| (sums[i] * inverse).round_ties_even() as i32;
+    [pair(at(0), at(2)), pair(at(1), at(3)), pair(at(4), at(6)), pair(at(5), at(7)), scale.to_bits()]
 }
 
 /// Two values as i16 in one word. They fit: half of 32 * 16 * 127 and of 16 * 32 * 127 are below 2^15.

@@ -246,6 +246,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn i_broadcast(p: *const u8) -> Self::I;
     unsafe fn i_add(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn i_sub(a: Self::I, b: Self::I) -> Self::I;
+    /// `sum` plus the two products of the i16 in each lane; they fit.
+    unsafe fn i_dot_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
     unsafe fn i_max(a: Self::I, b: Self::I) -> Self::I;
     /// The largest of the 16 lanes.
     unsafe fn i_largest(a: Self::I) -> i32;

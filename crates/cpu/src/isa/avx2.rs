@@ -176,6 +176,10 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
         fn i_broadcast(p: *const u8) -> Self::I { [_mm256_set1_epi32(p.cast::<i32>().read_unaligned()); 2] }
         fn i_add(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_add_epi32; a, b) }
         fn i_sub(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_sub_epi32; a, b) }
+        fn i_dot_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
+            let products = both!(_mm256_madd_epi16; a, b);
+            both!(_mm256_add_epi32; sum, products)
+        }
         fn i_max(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_max_epi32; a, b) }
         fn i_largest(a: Self::I) -> i32 {
             let m = _mm256_max_epi32(a[0], a[1]);

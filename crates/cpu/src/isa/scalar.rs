@@ -98,6 +98,13 @@ impl Simd for Scalar {
         fn i_broadcast(p: *const u8) -> Self::I { [p.cast::<i32>().read_unaligned(); LANES] }
         fn i_add(a: Self::I, b: Self::I) -> Self::I { from_fn(|i| a[i].wrapping_add(b[i])) }
         fn i_sub(a: Self::I, b: Self::I) -> Self::I { from_fn(|i| a[i].wrapping_sub(b[i])) }
+        fn i_dot_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
+            let halves = |v: i32| [i32::from(v as i16), v >> 16];
+            from_fn(|i| {
+                let ([a, c], [b, d]) = (halves(a[i]), halves(b[i]));
+                sum[i] + a * b + c * d
+            })
+        }
         fn i_max(a: Self::I, b: Self::I) -> Self::I { from_fn(|i| a[i].max(b[i])) }
         fn i_largest(a: Self::I) -> i32 { a.into_iter().fold(i32::MIN, i32::max) }
         fn i_to_i8(a: Self::I) -> [i8; LANES] { a.map(|v| v as i8) }

@@ -150,24 +150,26 @@ impl<const HIGH: bool> FourK<HIGH> {
         }
     }
 
-    /// Minimums times the activations' sums of 32.
+    /// Minimums times the activations' sums of 32: integers up to 8 * 63 * 32767, below 2^24, times the sums' scale.
     #[inline(always)]
     unsafe fn min_sums<S: Simd, const T: usize>(w: *const u8, a: *const u8) -> [S::F; T] {
         // SAFETY: the caller passes a block and its eight blocks of activations.
         unsafe {
-            let mut sums = [S::f_zero(); T];
+            let word = |i: usize, t: usize| a.add((i * act_block::<S>() + field::M) * T + 4 * t);
+            let (mut sums, mut totals) = ([S::i_zero(); T], [S::f_zero(); T]);
             for half in 0..2 {
-                let mut factors = Self::factors::<S>(w, 1, half);
-                for j in 4 * half..4 * half + 4 {
-                    let min = S::f_from_i32(S::i_and(factors, S::i_splat(255)));
-                    factors = S::i_shr::<8>(factors);
-                    let a = a.add((j * act_block::<S>() + field::S) * T);
+                let factors = Self::factors::<S>(w, 1, half);
+                for (i, factors) in [factors, S::i_shr::<8>(factors)].into_iter().enumerate() {
+                    let pairs = S::i_and(factors, S::i_splat(0x00ff_00ff));
                     for t in 0..T {
-                        sums[t] = S::f_fma(min, S::f_broadcast(a.add(4 * t)), sums[t]);
+                        sums[t] = S::i_dot_pairs(sums[t], pairs, S::i_broadcast(word(2 * half + i, t)));
                     }
                 }
             }
-            sums
+            for t in 0..T {
+                totals[t] = S::f_mul(S::f_from_i32(sums[t]), S::f_broadcast(word(4, t)));
+            }
+            totals
         }
     }
 }
