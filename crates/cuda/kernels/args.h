@@ -29,18 +29,20 @@ struct RawMatrix {
 };
 static_assert(sizeof(RawMatrix) == 32, "RawMatrix");
 
-// `out = table[ids] * scale`
+// `out = table[ids] * scale + x`
 struct EmbedArgs {
     RawMatrix table;
     const uint32_t* rows;
-    // `-1 - r` stands for token `r` of `picked`.
+    // `-1 - r` stands for token `r` of `picked`; or null: always the first row.
     const int32_t* ids;
     const int32_t* picked;
+    // Or null.
+    const float* x;
     float* out;
     float scale;
     uint32_t unused;
 };
-static_assert(sizeof(EmbedArgs) == 72, "EmbedArgs");
+static_assert(sizeof(EmbedArgs) == 80, "EmbedArgs");
 
 // How the token of a row is picked; see graph::Sampling.
 struct PickRow {

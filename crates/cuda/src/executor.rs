@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use wootz_graph::op::Op;
 use wootz_graph::{
-    CacheLayout, Executor, LoadRequest, MemoryUse, Picked, Plan, ProgramId, Rows, RunError, Sampling,
-    StepInputs, StepOutput, StepTime, Ticket, sampling,
+    CacheLayout, Entries, Executor, LoadRequest, MemoryUse, Picked, Plan, ProgramId, Rows, RunError,
+    Sampling, StepInputs, StepOutput, StepTime, Ticket, sampling,
 };
 
 use crate::machine::{DeviceBuffer, HostBuffer, Launch, Machine, OwnedMark, Recorded};
@@ -34,7 +34,7 @@ struct Program {
     variants: Vec<Variant>,
     output: Option<Value>,
     /// Entries of the smallest table that tokens are looked up in.
-    vocabulary: u64,
+    entries: Entries,
 }
 
 /// The launches of each step of a plan.
@@ -266,7 +266,7 @@ impl CudaExecutor {
     ) -> Result<Ticket, RunError> {
         let program = self.programs.get(id.0 as usize);
         let program = program.ok_or_else(|| RunError::Plan(format!("there is no program {}", id.0)))?;
-        inputs.check_tokens(program.vocabulary, self.picker.rows())?;
+        inputs.check_entries(program.entries, self.picker.rows())?;
         let outputs = inputs.output_rows(&program.plan.graph.key);
         let slot = &mut self.slots[self.submitted as usize % SLOTS];
         slot.done.wait()?;
@@ -405,11 +405,7 @@ impl Executor for CudaExecutor {
             StepPlaces::new(&plan.graph.key, self.layout.groups.len(), plan.graph.hidden_cols().unwrap_or(0));
         let inputs = DeviceBuffer::new(&self.machine, places.bytes(), "the inputs of a step")?;
         self.machine.clear(inputs.address(), places.bytes())?;
-        let tables = plan.graph.nodes.iter().filter_map(|node| match &node.op {
-            Op::Embed { table, .. } => Some(self.weights.table().info(*table).rows),
-            _ => None,
-        });
-        let vocabulary = tables.min().unwrap_or(u64::MAX);
+        let entries = plan.graph.entries(self.weights.table());
         let ropes = self.ropes(&plan)?;
         let fast_attend = program::has_fast_attend(&plan, &self.layout);
         let forms = Forms::new(&plan, self.weights.table(), fast_attend, self.layout.v_type);
@@ -423,7 +419,7 @@ impl Executor for CudaExecutor {
             tails,
             variants: Vec::new(),
             output: None,
-            vocabulary,
+            entries,
         };
         self.reserve(&mut program)?;
         self.programs.push(program);

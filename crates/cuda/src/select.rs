@@ -44,11 +44,8 @@ pub(crate) fn select(
     }
     let single = Selection::single(node.op.name(), at);
     Some(match &node.op {
-        // No kernel adds a row of a weight, and rows are looked up by tokens alone.
-        Op::AddRow { .. } => return None,
-        Op::Embed { .. } if !graph.is_tokens(node.ins[0]) => return None,
         Op::Add => sum(graph, at).unwrap_or(over(single, graph, at)),
-        Op::Linear(_) | Op::ExpertLinear { .. } | Op::Embed { .. } => {
+        Op::Linear(_) | Op::ExpertLinear { .. } | Op::Embed { .. } | Op::AddRow { .. } => {
             let mut types = node.op.weights().map(|w| weights.info(w).ty);
             return types.next().is_some_and(is_matrix).then_some(single);
         }

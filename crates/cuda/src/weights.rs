@@ -70,7 +70,10 @@ impl Weights {
         let mut wanted = Vec::new();
         for node in &graph.nodes {
             for (place, weight) in node.op.weights().enumerate() {
-                let matrix = matches!(node.op, Op::Linear(_) | Op::Embed { .. } | Op::ExpertLinear { .. });
+                let matrix = matches!(
+                    node.op,
+                    Op::Linear(_) | Op::Embed { .. } | Op::AddRow { .. } | Op::ExpertLinear { .. }
+                );
                 let form = match matrix && place == 0 {
                     true if tiles::serve(self.kernels, &node.op, self.table.info(weight)) => Form::Tiles,
                     true => Form::Raw,

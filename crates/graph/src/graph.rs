@@ -4,6 +4,7 @@ use std::fmt;
 use crate::cache::CacheSpec;
 use crate::key::GraphKey;
 use crate::op::{Input, Op};
+use crate::step::Entries;
 use crate::weights::{WeightId, WeightTable};
 
 /// A value of a graph.
@@ -170,6 +171,19 @@ impl Graph {
     /// Whether a value is the ids of the step's tokens.
     pub fn is_tokens(&self, value: ValueId) -> bool {
         self.producer(value).is_some_and(|node| matches!(self.node(node).op, Op::Input(Input::Tokens)))
+    }
+
+    /// How many tokens and positions the tables of embeddings have rows for.
+    pub fn entries(&self, weights: &WeightTable) -> Entries {
+        let mut entries = Entries::ANY;
+        for node in &self.nodes {
+            if let Op::Embed { table, .. } = node.op {
+                let of =
+                    if self.is_tokens(node.ins[0]) { &mut entries.tokens } else { &mut entries.positions };
+                *of = weights.info(table).rows.min(*of);
+            }
+        }
+        entries
     }
 
     /// Columns of the hidden states that the step begins with; `None` where it begins with tokens.

@@ -40,5 +40,5 @@ pub use plan::{After, Plan, Region, Span, Step};
 pub use sampling::{LogitEdit, Picked, Sampling};
 pub use size::ByteSize;
 pub use split::split;
-pub use step::{BlockTable, StepInputs, StepOutput, TableSet, picked_token};
+pub use step::{BlockTable, Entries, StepInputs, StepOutput, TableSet, picked_token};
 pub use weights::{SpecEntry, WeightId, WeightInfo, WeightSource, WeightSpec, WeightTable};

@@ -42,6 +42,20 @@ pub struct StepInputs<'a> {
     pub hidden: &'a [f32],
 }
 
+/// How many tokens and positions a plan's tables of embeddings have rows for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entries {
+    /// Tokens.
+    pub tokens: u64,
+    /// Positions.
+    pub positions: u64,
+}
+
+impl Entries {
+    /// Where nothing is looked up.
+    pub const ANY: Entries = Entries { tokens: u64::MAX, positions: u64::MAX };
+}
+
 impl<'a> StepInputs<'a> {
     /// The hidden states, of `cols` columns.
     ///
@@ -63,18 +77,29 @@ impl<'a> StepInputs<'a> {
         }
     }
 
-    /// Checks that tokens are below `vocab` or stand for one of the `picked` tokens that the step before picked.
+    /// Checks that tokens have rows or stand for one of the `picked` tokens that the step before picked, and that
+    /// positions have rows.
     ///
     /// # Errors
-    /// One is neither.
-    pub fn check_tokens(&self, vocab: u64, picked: usize) -> Result<(), RunError> {
+    /// One has none.
+    pub fn check_entries(&self, entries: Entries, picked: usize) -> Result<(), RunError> {
         let known = |token: i32| match u64::try_from(token) {
-            Ok(token) => token < vocab,
+            Ok(token) => token < entries.tokens,
             Err(_) => ((-1 - i64::from(token)) as u64) < picked as u64,
         };
-        match self.tokens.iter().find(|token| !known(**token)) {
-            Some(token) => {
-                Err(RunError::Input(format!("token {token} is not in the vocabulary, and was not picked")))
+        if let Some(token) = self.tokens.iter().find(|token| !known(**token)) {
+            return Err(RunError::Input(format!(
+                "token {token} is not in the vocabulary, and was not picked"
+            )));
+        }
+        let known =
+            |position: i32| u64::try_from(position).is_ok_and(|position| position < entries.positions);
+        match self.positions.iter().find(|position| !known(**position)) {
+            Some(position) => {
+                let found = entries.positions;
+                Err(RunError::Input(format!(
+                    "position {position} is not among the {found} that the model knows"
+                )))
             }
             None => Ok(()),
         }

@@ -12,6 +12,16 @@ struct EmbedArgs {
     float scale;
 };
 
+// Of `add_row`.
+struct AddRowArgs {
+    // Elements of a row.
+    uint cols;
+    // Bytes of a row of the table.
+    uint row_bytes;
+    // The row that is added.
+    uint row;
+};
+
 // Of `add`, `glu`, `activate_all`, `scale` and `softcap`.
 struct ElementArgs {
     // Elements.

@@ -54,6 +54,15 @@ args! {
         /// Factor on every element.
         scale: f32,
     }
+    /// Of `add_row`.
+    pub struct AddRowArgs {
+        /// Elements of a row.
+        cols: u32,
+        /// Bytes of a row of the table.
+        row_bytes: u32,
+        /// The row that is added.
+        row: u32,
+    }
     /// Of `add`, `glu`, `activate_all`, `scale` and `softcap`.
     pub struct ElementArgs {
         /// Elements.

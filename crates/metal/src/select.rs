@@ -118,9 +118,8 @@ fn can_run(graph: &Graph, weights: &WeightTable, node: &Node) -> bool {
         is_matrix_type(info.ty) && info.cols.is_multiple_of(4)
     };
     match &node.op {
-        // No kernel adds a row of a weight, and rows are looked up by tokens alone.
-        Op::Input(_) | Op::AddRow { .. } => false,
-        Op::Embed { table, .. } => is_matrix_type(weights.info(*table).ty) && graph.is_tokens(node.ins[0]),
+        Op::Input(_) => false,
+        Op::Embed { table, .. } | Op::AddRow { table, .. } => is_matrix_type(weights.info(*table).ty),
         Op::Linear(l) => matrix(l.weight),
         Op::ExpertLinear { weight, .. } => matrix(*weight),
         Op::Route(_) => graph.ty(node.ins[0]).cols() <= MAX_EXPERTS,

@@ -74,11 +74,12 @@ pub fn all() -> Vec<Case> {
     cases.extend(attentions());
     cases.extend(elementwise());
     cases.extend(experts());
+    cases.extend(encoders());
     cases
 }
 
-/// Cases of operations that encoders need and only some backends have; the others must refuse them.
-pub fn encoders() -> Vec<Case> {
+/// Operations that only encoders have.
+fn encoders() -> Vec<Case> {
     let mut cases = Vec::new();
     let none = |_: &mut MemoryWeights, _: &mut Rng| ();
     for ty in [WeightType::F32, WeightType::F16, WeightType::Q8_0] {

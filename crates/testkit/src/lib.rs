@@ -16,6 +16,6 @@ mod whole;
 
 pub use memory::MemoryWeights;
 pub use rng::Rng;
-pub use run::{check, check_refused, nmse, run_on, run_reference};
+pub use run::{check, nmse, run_on, run_reference};
 pub use snapshot::snapshot;
 pub use whole::interpret;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use wootz_graph::interp::Interpreter;
 use wootz_graph::{
     BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, Device, DeviceKind, Graph, GraphBuilder,
-    GraphError, GraphKey, LoadRequest, Outputs, StepInputs, TableSet, WeightTable, passes,
+    GraphKey, LoadRequest, Outputs, StepInputs, TableSet, WeightTable, passes,
 };
 
 use crate::cases::{Case, CaseStep};
@@ -104,22 +104,6 @@ pub fn run_on(backend: &dyn Backend, device: &dyn Device, case: &Case) -> Result
         results.push(output.data.to_vec());
     }
     Ok(results)
-}
-
-/// Checks that a backend has no kernel for a case; a message where it makes a plan of it.
-///
-/// # Errors
-/// It does, or fails otherwise.
-pub fn check_refused(backend: &dyn Backend, case: &Case) -> Result<(), String> {
-    let table = case.weights.table();
-    for step in &case.steps {
-        match passes::compile(graph(case, &table, step), &table, backend) {
-            Err(GraphError::NoKernel { .. }) => {}
-            Err(e) => return Err(format!("{}: {e}", case.name)),
-            Ok(_) => return Err(format!("{}: {} makes a plan of it", case.name, backend.name())),
-        }
-    }
-    Ok(())
 }
 
 /// Compares a device with the interpreter; a message for a case beyond its limit.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wootz_cpu::CpuOptions;
-use wootz_graph::{DeviceInfo, DeviceKind, DeviceLimits};
+use wootz_graph::{DeviceInfo, DeviceLimits};
 use wootz_testkit::{interpret, nmse, picks, tiny};
 
 use crate::context::{Context, RowsWanted, StepPart};
@@ -30,12 +30,7 @@ pub struct Tested {
 /// There is no such device.
 pub fn selftest(name: &str, report: &mut dyn FnMut(&str, Result<f64, String>)) -> Result<Tested, Error> {
     let (backend, device) = crate::backends::open(name, CpuOptions::default(), &|_| true)?;
-    let mut cases = wootz_testkit::cases::all();
-    // GPUs refuse what only encoders need.
-    if device.info().kind == DeviceKind::Cpu {
-        cases.extend(wootz_testkit::cases::encoders());
-    }
-    for case in cases {
+    for case in wootz_testkit::cases::all() {
         let run = || wootz_testkit::check(&*backend, &*device, &case);
         report(&case.name, guarded(&case.name, run));
     }

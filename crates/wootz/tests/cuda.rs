@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wootz::{Context, ContextOptions, Error, KvType, Model, ModelOptions, RowsWanted, StepPart};
-use wootz_arch::decoders;
+use wootz_arch::{decoders, encoders};
 use wootz_quant::WeightType;
 use wootz_testkit::{models, nmse, tiny};
 
@@ -137,6 +137,24 @@ fn several_sequences_together_give_what_the_cpu_gives() {
             for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 let error = nmse(found, expected);
                 assert!(error < limit, "{}, {types:?}, row {row}: {error:.1e}", arch.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn encoders_give_what_the_cpu_gives() {
+    let Some(gpu) = gpu() else { return };
+    let texts = [text(40), text(7), text(100)];
+    for arch in encoders() {
+        for (types, limit) in TYPES {
+            let bytes = tiny::build(arch, types, 7);
+            let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
+            let expected = context(&model, "cpu", KvType::F32).embed(&texts, None).unwrap();
+            let found = context(&model, &gpu, KvType::F32).embed(&texts, None).unwrap();
+            for (found, expected) in found.iter().zip(&expected) {
+                let error = nmse(&found.rows.concat(), &expected.rows.concat());
+                assert!(error < limit, "{}, {types:?}: {error:.1e}", arch.name());
             }
         }
     }

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use wootz::{Context, ContextOptions, Model, ModelOptions, RowsWanted, StepPart};
-use wootz_testkit::models;
+use wootz_quant::WeightType;
+use wootz_testkit::{models, nmse, tiny};
 
 fn smollm2() -> Arc<Model> {
     let path = models::fetched("smollm2-135m-instruct-q4_1.gguf");
@@ -42,5 +43,36 @@ fn a_real_model_begins_as_on_the_cpu() {
     let expected = greedy(&model, "cpu", prompt, 5);
     for device in ["metal-emulator", "metal-emulator:discrete"] {
         assert_eq!(greedy(&model, device, prompt, 5), expected, "{device}");
+    }
+}
+
+#[test]
+fn encoders_give_the_rows_of_the_cpu() {
+    let texts: [Vec<u32>; 3] = [40, 7, 61].map(|n| (0..n).map(|i| (i * 37 + n) % 256).collect());
+    for arch in wootz_arch::encoders() {
+        let bytes = tiny::build(arch, tiny::Types(WeightType::F32, WeightType::F32), 7);
+        let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
+        let embed = |device: &str| {
+            let (device, threads) = (device.into(), Some(1));
+            let options = ContextOptions {
+                context: Some(128),
+                sequences: 3,
+                threads,
+                device,
+                ..ContextOptions::default()
+            };
+            let mut context = Context::new(model.clone(), &options, &mut |_| ()).unwrap();
+            context.embed(&texts, None).unwrap()
+        };
+        let expected = embed("cpu");
+        for device in ["metal-emulator", "metal-emulator:discrete"] {
+            for (found, expected) in embed(device).iter().zip(&expected) {
+                assert_eq!(found.rows.len(), expected.rows.len());
+                for (found, expected) in found.rows.iter().zip(&expected.rows) {
+                    let error = nmse(found, expected);
+                    assert!(error < 1e-8, "{} on {device}: {error:.1e}", arch.name());
+                }
+            }
+        }
     }
 }

@@ -28,13 +28,15 @@ args! {
         bytes: u32,
     }
 
-    /// `out = table[ids] * scale`
+    /// `out = table[ids] * scale + x`
     EmbedArgs {
         table: RawMatrix,
         rows: Ptr<u32>,
-        /// `-1 - r` stands for token `r` of `picked`.
+        /// `-1 - r` stands for token `r` of `picked`; or null: always the first row.
         ids: Ptr<i32>,
         picked: Ptr<i32>,
+        /// Or null.
+        x: Ptr<f32>,
         out: Mut<f32>,
         scale: f32,
         unused: u32,

@@ -66,6 +66,7 @@ impl Resolver<'_> {
         let out = |i: usize| self.value(node.outs[i]);
         match &node.op {
             Op::Embed { table, scale } => self.embed(*table, *scale, input(0)?, out(0)?),
+            Op::AddRow { table, row } => self.add_row(*table, *row, input(0)?, out(0)?),
             Op::Norm(norm) => self.norm(norm, input(0)?, None, out(0)?),
             Op::Linear(linear) => self.linear(linear, input(0)?, out(0)?),
             Op::Rope(rope) => self.rope(rope, input(0)?, out(0)?),
@@ -93,9 +94,7 @@ impl Resolver<'_> {
                 };
                 Ok(Launch::new(Kernel::new("route", "combine"), [y.most, 1, 1], THREADS, &args))
             }
-            op @ (Op::Input(_) | Op::AddRow { .. }) => {
-                Err(RunError::Plan(format!("no kernel for {}", op.name())))
-            }
+            op @ Op::Input(_) => Err(RunError::Plan(format!("no kernel for {}", op.name()))),
         }
     }
 
@@ -105,10 +104,29 @@ impl Resolver<'_> {
             rows: self.rows(out.rows),
             ids: ids.ptr(),
             picked: Ptr::new(self.picked),
+            x: Ptr::NULL,
             out: out.out(),
             scale,
             unused: 0,
         };
+        self.look_up(args, out)
+    }
+
+    fn add_row(&self, table: WeightId, row: u32, x: Value, out: Value) -> Result<Launch, RunError> {
+        let args = EmbedArgs {
+            table: self.weights.raw(table, u64::from(row))?,
+            rows: self.rows(out.rows),
+            ids: Ptr::NULL,
+            picked: Ptr::NULL,
+            x: x.ptr(),
+            out: out.out(),
+            scale: 1.0,
+            unused: 0,
+        };
+        self.look_up(args, out)
+    }
+
+    fn look_up(&self, args: EmbedArgs, out: Value) -> Result<Launch, RunError> {
         let pieces = out.cols.div_ceil(8);
         let grid = [out.most, pieces.div_ceil(EMBED_THREADS), 1];
         Ok(Launch::new(Kernel::new("embed", "embed"), grid, EMBED_THREADS, &args))

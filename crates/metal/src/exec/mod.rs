@@ -270,7 +270,7 @@ impl MetalExecutor {
         let program = &*program;
         let before = (self.submitted as usize).wrapping_sub(1) % self.slots.len();
         let at = (self.submitted as usize) % self.slots.len();
-        let sizes = (program.vocab, self.slots[before].picks, outputs);
+        let sizes = (program.entries, self.slots[before].picks, outputs);
         let (data, counts) = program.layout.pack(inputs, sampling.unwrap_or(&[]), sizes)?;
         // The slot's last step must be over before its buffers are written again; whoever waits for it hears of other
         // failures.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use wootz_graph::op::{Input, Op, Rope};
 use wootz_graph::{
-    After, CacheId, CacheLayout, Graph, KvType, NodeId, Plan, Rows, RunError, Step, Type, ValueId, WeightId,
+    After, CacheId, CacheLayout, Entries, Graph, KvType, NodeId, Plan, Rows, RunError, Step, Type, ValueId,
+    WeightId,
 };
 
 use super::launch::{ArgBytes, Call, Launch, Place, Shape};
@@ -14,7 +15,7 @@ use super::rope;
 use super::step::{Counts, StepLayout, StepPart};
 use super::transfer::Transfer;
 use super::weights::Weights;
-use crate::args::{CombineArgs, ElementArgs, EmbedArgs, NormArgs, RouteArgs, RowsArgs};
+use crate::args::{AddRowArgs, CombineArgs, ElementArgs, EmbedArgs, NormArgs, RouteArgs, RowsArgs};
 use crate::device::{Caps, MetalDevice, Slice};
 use crate::library::{Function, Library};
 use crate::select;
@@ -24,8 +25,8 @@ pub(super) struct Program {
     pub(super) plan: Plan,
     pub(super) launches: Vec<Launch>,
     pub(super) layout: StepLayout,
-    /// Entries of the embedding table.
-    pub(super) vocab: u64,
+    /// Entries of the tables of embeddings.
+    pub(super) entries: Entries,
     pub(super) output: Option<OutputPlace>,
     /// The launches that pick tokens, once they are needed, by the most candidates of a row.
     pub(super) picks: Vec<(Reach, Vec<Launch>)>,
@@ -64,21 +65,16 @@ impl Compiler<'_> {
     /// A kernel does not compile, or a weight was not loaded.
     pub(super) fn program(&mut self, plan: Plan) -> Result<Program, RunError> {
         let graph = &plan.graph;
-        let mut vocab = u64::MAX;
         let mut places = HashMap::new();
         for node in &graph.nodes {
-            match &node.op {
-                Op::Input(input) => {
-                    let part = match input {
-                        Input::Tokens => StepPart::Tokens,
-                        Input::Positions => StepPart::Positions,
-                        Input::OutputRows => StepPart::OutputRows,
-                        Input::Hidden { .. } => StepPart::Hidden,
-                    };
-                    places.insert(node.outs[0], Place::Step(part));
-                }
-                Op::Embed { table, .. } => vocab = vocab.min(self.weights.table().info(*table).rows),
-                _ => {}
+            if let Op::Input(input) = &node.op {
+                let part = match input {
+                    Input::Tokens => StepPart::Tokens,
+                    Input::Positions => StepPart::Positions,
+                    Input::OutputRows => StepPart::OutputRows,
+                    Input::Hidden { .. } => StepPart::Hidden,
+                };
+                places.insert(node.outs[0], Place::Step(part));
             }
         }
         let output = graph.outputs.first().and_then(|(_, value)| match graph.ty(*value) {
@@ -89,6 +85,7 @@ impl Compiler<'_> {
             let place = Place::Output { rows: output.rows, row_bytes: 4 * output.cols as u64 };
             places.insert(output.value, place);
         }
+        let entries = graph.entries(self.weights.table());
         let layout = StepLayout::new(&graph.key, self.layout.groups.len(), graph.hidden_cols().unwrap_or(0));
         let mut launches: Vec<Launch> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
@@ -100,7 +97,7 @@ impl Compiler<'_> {
             }
             launches.extend(made);
         }
-        Ok(Program { plan, launches, layout, vocab, output, picks: Vec::new() })
+        Ok(Program { plan, launches, layout, entries, output, picks: Vec::new() })
     }
 }
 
@@ -225,6 +222,7 @@ impl StepBuilder<'_, '_> {
             Op::Embed { table, scale } => self.embed(*table, *scale, node.ins[0], node.outs[0])?,
             Op::Rope(_) | Op::StoreKv { .. } => self.heads()?,
             Op::Attention(attention) => return self.attention(attention, node.ins[0], node.outs[0]),
+            Op::AddRow { table, row } => self.add_row(*table, *row, node.ins[0], node.outs[0])?,
             Op::Add => self.elements("add", 0.0, 0, &["a", "b"], &node.ins, node.outs[0])?,
             Op::Glu(a) => {
                 self.elements("glu", 0.0, activation(*a), &["gate", "up"], &node.ins, node.outs[0])?
@@ -287,6 +285,22 @@ impl StepBuilder<'_, '_> {
             .bind("table", Place::Fixed(self.matrix(table)?))
             .bind("ids", self.place(ids)?)
             .bind("picked", Place::PickedBefore)
+            .bind("y", self.place(out)?);
+        let (rows, threads) = (self.rows(out), 64);
+        self.finish(call, threads, move |c| Shape {
+            args: ArgBytes::of(args),
+            grid: [args.cols.div_ceil(16 * threads), rows(c), 1],
+        })
+    }
+
+    fn add_row(&mut self, table: WeightId, row: u32, x: ValueId, out: ValueId) -> Result<Launch, RunError> {
+        let info = self.compiler.weights.table().info(table);
+        let args = AddRowArgs { cols: self.cols(out), row_bytes: info.row_bytes() as u32, row };
+        let library = Library::plain("embed").with("WEIGHT", info.ty);
+        let call = self
+            .call(library, "add_row")
+            .bind("table", Place::Fixed(self.matrix(table)?))
+            .bind("x", self.place(x)?)
             .bind("y", self.place(out)?);
         let (rows, threads) = (self.rows(out), 64);
         self.finish(call, threads, move |c| Shape {

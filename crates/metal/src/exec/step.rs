@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use wootz_graph::{BLOCK_TOKENS, GraphKey, RunError, Sampling, StepInputs};
+use wootz_graph::{BLOCK_TOKENS, Entries, GraphKey, RunError, Sampling, StepInputs};
 
 use crate::args::{PickEdit, PickRow, TokenSpan, TokenTile};
 
@@ -105,15 +105,15 @@ impl StepLayout {
         }
     }
 
-    /// The data of a step and its counts. `vocab` is the number of entries of the embedding table, `picked` that of
+    /// The data of a step and its counts. `entries` are those of the tables of embeddings, `picked` is the number of
     /// tokens that the step before has picked, `outputs` that of output rows.
     pub(super) fn pack(
         &self,
         inputs: &StepInputs<'_>,
         sampling: &[Sampling<'_>],
-        (vocab, picked, outputs): (u64, usize, usize),
+        (entries, picked, outputs): (Entries, usize, usize),
     ) -> Result<(Vec<u8>, Counts), RunError> {
-        inputs.check_tokens(vocab, picked)?;
+        inputs.check_entries(entries, picked)?;
         let mut counts =
             Counts { tokens: inputs.tokens.len() as u32, outputs: outputs as u32, ..Counts::default() };
         let mut data = vec![0u8; self.offset(StepPart::Blocks, counts) as usize];
@@ -236,6 +236,10 @@ mod tests {
 
     use super::*;
 
+    fn tokens(tokens: u64) -> Entries {
+        Entries { tokens, positions: 71 }
+    }
+
     #[test]
     fn parts_hold_what_the_step_says() {
         // 40 tokens of one sequence from position 10 on, and one of another whose first blocks have left the window.
@@ -256,7 +260,7 @@ mod tests {
         let layout = StepLayout::new(&key, 1, 3);
         let edits = [wootz_graph::LogitEdit { token: 9, bias: 0.5, seen: 3 }];
         let sampling = Sampling { edits: &edits, top_k: 7, uniform: 0.5, ..Sampling::GREEDY };
-        let (data, counts) = layout.pack(&inputs, &[sampling], (2, 0, 1)).unwrap();
+        let (data, counts) = layout.pack(&inputs, &[sampling], (tokens(2), 0, 1)).unwrap();
         assert_eq!(counts, Counts { tokens: 41, outputs: 1, tiles: 3, blocks: 3, picks: 1, edits: 1 });
         let part = |part: StepPart| -> Vec<u32> {
             let at = layout.offset(part, counts) as usize;
@@ -279,11 +283,14 @@ mod tests {
         assert_eq!((row.len(), row[3], row[9]), (10, 7, 0x3fe0_0000));
         assert_eq!(part(StepPart::Edits), [0, 9, 0.5f32.to_bits(), 3]);
         assert_eq!(part(StepPart::Hidden), [0.5f32.to_bits(); 3 * 41]);
-        assert!(layout.pack(&StepInputs { hidden: &[0.5; 40], ..inputs }, &[], (2, 0, 1)).is_err());
+        assert!(layout.pack(&StepInputs { hidden: &[0.5; 40], ..inputs }, &[], (tokens(2), 0, 1)).is_err());
         // A token that the table of embeddings does not have, and one that the step before did not pick.
-        assert!(layout.pack(&inputs, &[], (1, 0, 1)).is_err());
+        assert!(layout.pack(&inputs, &[], (tokens(1), 0, 1)).is_err());
+        // A position that its table does not have.
+        let short = Entries { positions: 70, ..tokens(2) };
+        assert!(layout.pack(&inputs, &[], (short, 0, 1)).is_err());
         let fed = StepInputs { tokens: &[wootz_graph::picked_token(1); 41], ..inputs };
-        assert!(layout.pack(&fed, &[], (2, 1, 1)).is_err());
-        assert!(layout.pack(&fed, &[], (2, 2, 1)).is_ok());
+        assert!(layout.pack(&fed, &[], (tokens(2), 1, 1)).is_err());
+        assert!(layout.pack(&fed, &[], (tokens(2), 2, 1)).is_ok());
     }
 }

@@ -47,7 +47,7 @@ impl Weights {
         let mut vectors = BTreeSet::new();
         for node in &graph.nodes {
             let matrix = match &node.op {
-                Op::Embed { table, .. } => Some(*table),
+                Op::Embed { table, .. } | Op::AddRow { table, .. } => Some(*table),
                 Op::Linear(l) => Some(l.weight),
                 Op::ExpertLinear { weight, .. } => Some(*weight),
                 _ => None,

@@ -1,8 +1,7 @@
 //! Every operation case of the test kit on emulated devices, against the interpreter.
 
 use wootz_graph::Backend as _;
-use wootz_metal::emulator::Profile;
-use wootz_testkit::{cases, check, check_refused};
+use wootz_testkit::check;
 
 use crate::common::{CASES, Setup, backend};
 use crate::sweeps::{SWEEPS, Sweep};
@@ -28,14 +27,6 @@ fn run_all(long: bool) {
 #[test]
 fn operations_agree_with_the_interpreter() {
     run_all(false);
-}
-
-#[test]
-fn operations_of_encoders_are_refused() {
-    let backend = backend(Setup::new(Profile::unified()));
-    let failures: Vec<String> =
-        cases::encoders().iter().filter_map(|case| check_refused(&backend, case).err()).collect();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
