@@ -57,7 +57,11 @@ fn step(graph: &Graph, selection: Selection) -> Step {
     }
     let outs = made
         .into_iter()
-        .filter(|v| graph.is_output(*v) || graph.readers(*v).any(|n| !inside.contains(&n)))
+        .filter(|v| {
+            let mut readers = graph.readers(*v).peekable();
+            // What nothing reads is written all the same.
+            graph.is_output(*v) || readers.peek().is_none() || readers.any(|n| !inside.contains(&n))
+        })
         .collect();
     Step {
         kernel: selection.kernel,
