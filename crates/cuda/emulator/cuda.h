@@ -199,6 +199,16 @@ template <class T> T __shfl_xor_sync(uint32_t, T value, int lanes) {
     return emulator::of_lane(value, (emulator::current->index.x % emulator::WARP) ^ uint32_t(lanes));
 }
 template <class T> T __shfl_sync(uint32_t, T value, int lane) { return emulator::of_lane(value, uint32_t(lane)); }
+template <class F> uint32_t __reduce(uint32_t value, F join) {
+    for (int lanes = 16; lanes > 0; lanes /= 2) value = join(value, __shfl_xor_sync(0xffffffffu, value, lanes));
+    return value;
+}
+inline uint32_t __reduce_max_sync(uint32_t, uint32_t value) {
+    return __reduce(value, [](uint32_t x, uint32_t y) { return x > y ? x : y; });
+}
+inline uint32_t __reduce_min_sync(uint32_t, uint32_t value) {
+    return __reduce(value, [](uint32_t x, uint32_t y) { return x < y ? x : y; });
+}
 
 inline float __fmul_rn(float x, float y) { return x * y; }
 inline float __fadd_rn(float x, float y) { return x + y; }

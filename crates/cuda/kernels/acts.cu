@@ -10,12 +10,7 @@ constexpr int MANY_THREADS = 448, MANY_KEPT = 6;
 // Further summands that are loaded at once.
 constexpr int TAILS_AHEAD = 5;
 
-// Two columns for each t of a chunk: lane L has chunk L of the 32 of a tile.
-struct Chunk {
-    float2 v[4];
-};
 INLINE float2 add2(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
-INLINE float largest(float2 v) { return fmaxf(fabsf(v.x), fabsf(v.y)); }
 
 // The sum of one and the largest of the other value of each thread of a block, in every thread.
 INLINE void over_block_both(float& sum, float& top) {
@@ -28,20 +23,11 @@ INLINE void over_block_both(float& sum, float& top) {
     sum = over_warp<Sum>(mine.x), top = over_warp<Max>(mine.y);
 }
 
-// One row a block, a tile a warp at once. f16 rows are divided by a power of two that brings their largest value below 1024.
+// One row a block, a tile a warp at once.
 // TAILS: whether `y` may have further summands.
 template <bool BF16, int KEPT, bool TAILS> INLINE void pack(const ActsArgs& a) {
     const uint32_t row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-    auto column = [&](uint32_t tile, int t) { return tile * 256 + 64 * t + 2 * lane; };
-    auto load = [&](const float* from, uint32_t tile) {
-        Chunk c;
-#pragma unroll
-        for (int t = 0; t < 4; t++) {
-            const uint32_t at = column(tile, t);
-            c.v[t] = at < a.cols ? __ldcg(reinterpret_cast<const float2*>(from + at)) : make_float2(0, 0);
-        }
-        return c;
-    };
+    auto load = [&](const float* from, uint32_t tile) { return load_chunk(from, a.cols, tile, lane); };
     // Weights depend on nothing, and the count of rows is no kernel's work.
     const Chunk norm = a.norm ? load(a.norm, warp) : Chunk{};
     const bool held = !a.rows || row < *a.rows;
@@ -74,7 +60,7 @@ template <bool BF16, int KEPT, bool TAILS> INLINE void pack(const ActsArgs& a) {
     auto see = [&](Chunk& c, uint32_t tile, const Chunk& norm, bool first) {
 #pragma unroll
         for (int t = 0; t < 4; t++) {
-            const uint32_t at = column(tile, t);
+            const uint32_t at = chunk_column(tile, t, lane);
             if (first && a.x_out && at < a.cols) *reinterpret_cast<float2*>(a.x_out + start + at) = c.v[t];
             squares += c.v[t].x * c.v[t].x + c.v[t].y * c.v[t].y;
             if (a.norm) c.v[t] = make_float2(c.v[t].x * norm.v[t].x, c.v[t].y * norm.v[t].y);
@@ -109,17 +95,12 @@ template <bool BF16, int KEPT, bool TAILS> INLINE void pack(const ActsArgs& a) {
     over_block_both(squares, top);
     float factor = a.norm ? rsqrtf(squares / float(a.cols) + a.eps) : 1.0f;
     if (!BF16) {
-        // 2 to the power of top's exponent less 9; 1 for zeros and what is not finite.
-        const uint32_t exponent = __float_as_uint(top * factor) >> 23;
-        const bool normal = exponent > 9 && exponent < 255;
-        if (threadIdx.x == 0) a.scale[row] = normal ? __uint_as_float((exponent - 9) << 23) : 1.0f;
-        if (normal) factor *= __uint_as_float((127 + 127 + 9 - exponent) << 23);
+        float scale;
+        factor *= image_factor(top * factor, scale);
+        if (threadIdx.x == 0) a.scale[row] = scale;
     }
     auto put = [&](const Chunk& c, uint32_t tile) {
-        uint32_t w[4];
-#pragma unroll
-        for (int t = 0; t < 4; t++) w[t] = pack_pair<BF16>(c.v[t].x * factor, c.v[t].y * factor);
-        *reinterpret_cast<uint4*>(a.out + chunk_offset(row, tile, lane, a.groups)) = make_uint4(w[0], w[1], w[2], w[3]);
+        *reinterpret_cast<uint4*>(a.out + chunk_offset(row, tile, lane, a.groups)) = image_chunk<BF16>(c, factor);
     };
 #pragma unroll
     for (int n = 0; n < KEPT; n++) {

@@ -14,3 +14,34 @@ INLINE size_t chunk_offset(uint32_t row, uint32_t tile, uint32_t chunk, uint32_t
     const size_t piece = 4 * tile + chunk / 8;
     return (piece * groups + row / GROUP_ROWS) * GROUP_BYTES + row % GROUP_ROWS * 128 + ((chunk ^ row) % 8 * 16);
 }
+
+// Two columns for each t of a chunk: lane L has chunk L of the 32 of a tile. Columns beyond `cols` are zeros.
+struct Chunk {
+    float2 v[4];
+};
+INLINE uint32_t chunk_column(uint32_t tile, int t, uint32_t lane) { return tile * 256 + 64 * t + 2 * lane; }
+INLINE Chunk load_chunk(const float* row, uint32_t cols, uint32_t tile, uint32_t lane) {
+    Chunk c;
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        const uint32_t at = chunk_column(tile, t, lane);
+        c.v[t] = at < cols ? __ldcg(reinterpret_cast<const float2*>(row + at)) : make_float2(0, 0);
+    }
+    return c;
+}
+template <bool BF16> INLINE uint4 image_chunk(const Chunk& c, float factor) {
+    uint32_t w[4];
+#pragma unroll
+    for (int t = 0; t < 4; t++) w[t] = pack_pair<BF16>(c.v[t].x * factor, c.v[t].y * factor);
+    return make_uint4(w[0], w[1], w[2], w[3]);
+}
+INLINE float largest(float2 v) { return fmaxf(fabsf(v.x), fabsf(v.y)); }
+
+// f16 rows are divided by a power of two that brings their largest value, `top`, below 1024: that power in `scale`, what to
+// multiply by is returned. 1 for zeros and what is not finite.
+INLINE float image_factor(float top, float& scale) {
+    const uint32_t exponent = __float_as_uint(top) >> 23;
+    const bool normal = exponent > 9 && exponent < 255;
+    scale = normal ? __uint_as_float((exponent - 9) << 23) : 1.0f;
+    return normal ? __uint_as_float((127 + 127 + 9 - exponent) << 23) : 1.0f;
+}

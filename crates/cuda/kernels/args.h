@@ -339,8 +339,10 @@ struct MatvecArgs {
     const float* residual;
     // Gated products: int8 activations; null for f32 in `seg[0].out`.
     uint8_t* acts_out;
-    // Products of experts: `[used]`.
+    // Products of experts: the chosen ones, `[used]`, at most 32.
     const int32_t* experts;
+    // Of gated products of experts: what their results are multiplied by, `[used]`.
+    const float* weights;
     // From one expert's tiles to the next.
     uint64_t expert_bytes;
     float eps;
@@ -353,9 +355,6 @@ struct MatvecArgs {
     uint32_t gate;
     // Experts of the row.
     uint32_t used;
-    // Whether all experts read the same activations, else `[used]` rows of them.
-    uint32_t shared_input;
-    uint32_t unused;
 };
 static_assert(sizeof(MatvecArgs) == 240, "MatvecArgs");
 
@@ -417,6 +416,134 @@ struct ProductArgs {
     uint32_t unused;
 };
 static_assert(sizeof(ProductArgs) == 200, "ProductArgs");
+
+// Tokens of one expert, side by side in the image.
+struct ExpertTokenBlock {
+    uint32_t expert;
+    // Row of the first token, a multiple of 8.
+    uint32_t first;
+    // Row after the last one.
+    uint32_t end;
+};
+static_assert(sizeof(ExpertTokenBlock) == 12, "ExpertTokenBlock");
+
+// Products of tokens that are sorted by expert, each with the matrices of its own.
+struct ExpertProductArgs {
+    // Its `tokens` is null.
+    ProductArgs product;
+    // `[blocks]`
+    const ExpertTokenBlock* list;
+    // Count of the list.
+    const uint32_t* blocks;
+    // From one expert's tiles to the next.
+    uint64_t expert_bytes;
+};
+static_assert(sizeof(ExpertProductArgs) == 224, "ExpertProductArgs");
+
+// Chosen experts to lists of tokens by expert.
+struct SortArgs {
+    // Count of rows.
+    const uint32_t* rows;
+    // `[rows, used]`
+    const int32_t* ids;
+    // `[rows, used]`, where a row goes for each of its experts.
+    uint32_t* places;
+    // Blocks of `tokens` tokens at most.
+    ExpertTokenBlock* list;
+    // Blocks, and rows that have a place, whole groups of 8.
+    uint32_t* counts;
+    uint32_t used;
+    uint32_t experts;
+    // Of a block.
+    uint32_t tokens;
+    uint32_t unused;
+};
+static_assert(sizeof(SortArgs) == 56, "SortArgs");
+
+// Rows to a 16-bit image, sorted by expert.
+struct SortedActsArgs {
+    // Count of rows.
+    const uint32_t* rows;
+    // `[rows, cols]`
+    const float* x;
+    // `[rows, copies]`, where each row goes; null for its own place, once.
+    const uint32_t* places;
+    uint8_t* out;
+    // By place.
+    float* scale;
+    uint32_t cols;
+    uint32_t k_tiles;
+    // Groups of 8 rows in the image.
+    uint32_t groups;
+    uint32_t copies;
+};
+static_assert(sizeof(SortedActsArgs) == 56, "SortedActsArgs");
+
+// Weighted sums of expert outputs that are sorted by expert.
+struct CombinePlacesArgs {
+    // Count of rows.
+    const uint32_t* rows;
+    // `[places, cols]`
+    const float* y;
+    // `[rows, used]`
+    const uint32_t* places;
+    // `[rows, used]`
+    const float* weights;
+    // `[rows, cols]`
+    float* out;
+    uint32_t cols;
+    uint32_t used;
+};
+static_assert(sizeof(CombinePlacesArgs) == 48, "CombinePlacesArgs");
+
+// Choice of experts for few rows, with the sum and the norm before and the router's product.
+struct RouterArgs {
+    // Its `scores` are written too.
+    RouteArgs route;
+    // `[rows, cols]`
+    const float* x;
+    // Added; or null.
+    const float* y;
+    // Further summands of `y`.
+    const float* y_tail;
+    // Elements from one of them to the next.
+    uint64_t slab;
+    // `x + y`; or null.
+    float* x_out;
+    // Weights of the norm, `[cols]`.
+    const float* norm;
+    // The norm of `x + y`.
+    float* out;
+    // `[experts, cols]`
+    const float* matrix;
+    // `[rows, experts]`
+    float* scores;
+    // `[rows]`, zero before and after.
+    uint32_t* counters;
+    float eps;
+    uint32_t cols;
+    // Further summands.
+    uint32_t tails;
+    uint32_t unused;
+};
+static_assert(sizeof(RouterArgs) == 160, "RouterArgs");
+
+// Products with a matrix of f32.
+struct LinearF32Args {
+    // Count of rows.
+    const uint32_t* rows;
+    // `[rows, cols]`
+    const float* x;
+    // `[outs, cols]`
+    const float* matrix;
+    // `[outs]`; or null.
+    const float* bias;
+    // `[rows, outs]`
+    float* out;
+    uint32_t cols;
+    uint32_t outs;
+};
+static_assert(sizeof(LinearF32Args) == 48, "LinearF32Args");
 
 // Attention of rows, each at its own position of its own sequence.
 struct AttendArgs {

@@ -22,11 +22,12 @@ template <class A, class B, int NT> struct BatchShape {
     static constexpr int PIECE = BLOCK_TILES * TILE + NT * 4 * GROUP_BYTES;
 };
 
-template <class A, class B, int NT, bool GATED> struct Batch {
+template <class A, class B, int NT, bool GATED, template <int> class TOKENS> struct Batch {
     using Shape = BatchShape<A, B, NT>;
     static constexpr bool MIXED = !std::is_same<A, B>::value;
     static constexpr int WARPS = Shape::WARPS, MT = Shape::TILES;
-    using Common = Tiled<A, NT, GATED, WARPS, MT>;
+    using Common = Tiled<A, NT, GATED, WARPS, MT, TOKENS>;
+    using Args = typename TOKENS<NT>::Args;
     static constexpr int WEIGHTS = Shape::BLOCK_TILES * Shape::TILE, PIECE = Shape::PIECE;
 
     const Common c;
@@ -34,8 +35,8 @@ template <class A, class B, int NT, bool GATED> struct Batch {
     uint8_t* pieces;
     uint32_t full, empty;  // barriers
 
-    INLINE Batch(const ProductArgs& args, uint8_t* shared, uint64_t* bars)
-        : c(args), a(args), pieces(shared), full(shared_address(bars)), empty(shared_address(bars + args.stages)) {}
+    INLINE Batch(const Args& args, uint8_t* shared)
+        : c(args), a(c.a), pieces(shared), full(shared_address(shared + a.stages * PIECE)), empty(full + 8 * a.stages) {}
     INLINE uint8_t* piece(uint32_t stage) const { return pieces + stage * PIECE; }
     // Whether a block of outputs is of the last segment, where that has a type of its own.
     INLINE bool other(uint32_t block) const { return MIXED && c.rows_of(block).segment + 1 == static_cast<int>(a.segs); }
@@ -53,16 +54,16 @@ template <class A, class B, int NT, bool GATED> struct Batch {
         const RowBlock at = c.rows_of(block);
         const uint32_t bar = full + 8 * stage;
         const uint32_t tile_bytes = other(block) ? TILE_BYTES<B> : TILE_BYTES<A>;
-        const uint8_t* mine = lane < Shape::BLOCK_TILES ? c.tile(at, lane, k, tile_bytes) : nullptr;
+        const uint8_t* mine = lane < Shape::BLOCK_TILES ? c.tile(block, at, lane, k, tile_bytes) : nullptr;
         const uint32_t count = __popc(__ballot_sync(WARP, mine != nullptr));
         if (lane == 0) expect_bytes(bar, count * tile_bytes + NT * 4 * GROUP_BYTES);
         __syncwarp();
         if (mine) copy(shared_address(piece(stage)) + lane * Shape::TILE, mine, tile_bytes, bar);
     }
     INLINE void fetch_acts(uint32_t unit, uint32_t stage, int lane) const {
-        const uint32_t tokens = c.tokens_of(unit / a.k_tiles), k = unit % a.k_tiles;
+        const uint32_t first = c.list.first(c.tokens_of(unit / a.k_tiles)), k = unit % a.k_tiles;
         if (lane < 4) {
-            const uint8_t* src = a.acts + (static_cast<size_t>(4 * k + lane) * a.groups + tokens * NT) * GROUP_BYTES;
+            const uint8_t* src = a.acts + (static_cast<size_t>(4 * k + lane) * a.groups + first / GROUP_ROWS) * GROUP_BYTES;
             const uint32_t dst = shared_address(piece(stage)) + WEIGHTS + lane * NT * GROUP_BYTES;
             copy(dst, src, NT * GROUP_BYTES, full + 8 * stage);
         }
@@ -165,13 +166,14 @@ template <class A, class B, int NT, bool GATED> struct Batch {
     }
 };
 
-#define BATCH(NAME, A, B, NT, GATED)                                                                              \
+#define BATCH_OF(NAME, A, B, NT, GATED, TOKENS)                                                                    \
     extern "C" __global__ void __launch_bounds__(32 * (BatchShape<A, B, NT>::WARPS + 1), BatchShape<A, B, NT>::BLOCKS) \
-        NAME(const __grid_constant__ ProductArgs a) {                                                              \
+        NAME(const __grid_constant__ TOKENS<NT>::Args a) {                                                         \
         DYNAMIC_SHARED(uint8_t, shared);                                                                           \
-        uint64_t* const bars = reinterpret_cast<uint64_t*>(shared + a.stages * BatchShape<A, B, NT>::PIECE);      \
-        Batch<A, B, NT, GATED>(a, shared, bars).run();                                                             \
+        if (TOKENS<NT>::LISTED) wait_for_last();                                                                   \
+        Batch<A, B, NT, GATED, TOKENS>(a, shared).run();                                                           \
     }
+#define BATCH(NAME, A, B, NT, GATED) BATCH_OF(NAME, A, B, NT, GATED, StepTokens)
 #define BATCH_SIZES(NAME, T)                  \
     BATCH(batch_##NAME##_8, T, T, 1, false)   \
     BATCH(batch_##NAME##_16, T, T, 2, false)  \

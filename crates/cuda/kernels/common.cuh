@@ -44,10 +44,12 @@ __device__ __forceinline__ void let_next_start() {
 
 #ifdef WOOTZ_EMULATE
 __device__ inline float f32_of_bits(uint32_t bits) { return emulator::bits<float>(bits); }
+__device__ inline uint32_t bits_of_f32(float value) { return emulator::bits<uint32_t>(value); }
 __device__ inline float f16_value(uint32_t bits) { return emulator::half_value(bits); }
 __device__ inline uint32_t f16_bits(float value) { return emulator::half_bits(value); }
 #else
 __device__ __forceinline__ float f32_of_bits(uint32_t bits) { return __uint_as_float(bits); }
+__device__ __forceinline__ uint32_t bits_of_f32(float value) { return __float_as_uint(value); }
 __device__ __forceinline__ float f16_value(uint32_t bits) {
     float value;
     asm("{ .reg .b16 h; cvt.u16.u32 h, %1; cvt.f32.f16 %0, h; }" : "=f"(value) : "r"(bits));

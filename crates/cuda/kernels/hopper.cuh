@@ -40,19 +40,20 @@ template <int PIECES> struct Turn {
     }
 };
 
-template <class A, class B, int N, bool GATED> struct Hopper {
+template <class A, class B, int N, bool GATED, template <int> class TOKENS> struct Hopper {
     using Shape = HopperShape<A, B, N>;
     static constexpr bool MIXED = !std::is_same<A, B>::value;
     static constexpr int MT = Shape::MT, WARPS = Shape::WARPS, NT = N / GROUP_ROWS, PARTS = Shape::PARTS;
     static constexpr int WP = Shape::WEIGHT_PIECES, AP = Shape::ACTS_PIECES;
-    using Common = Tiled<A, NT, GATED, WARPS, MT>;
+    using Common = Tiled<A, NT, GATED, WARPS, MT, TOKENS>;
+    using Args = typename TOKENS<NT>::Args;
 
     const Common c;
     uint8_t *acts, *weights;
     uint32_t acts_full, acts_empty, weights_full, weights_empty;
 
     // Swizzled rows want addresses that are multiples of 1024.
-    INLINE Hopper(const ProductArgs& args, uint8_t* shared)
+    INLINE Hopper(const Args& args, uint8_t* shared)
         : c(args), acts(shared + (1024 - shared_address(shared) % 1024) % 1024), weights(acts + AP * Shape::ACTS_PIECE) {
         acts_full = shared_address(weights + WP * Shape::WEIGHT_PIECE);
         acts_empty = acts_full + 8 * AP;
@@ -72,7 +73,7 @@ template <class A, class B, int N, bool GATED> struct Hopper {
         while (begin < end) {
             const RowBlock at = c.rows_of(block);
             const uint32_t tile_bytes = other(at) ? TILE_BYTES<B> : TILE_BYTES<A>, part_bytes = tile_bytes / PARTS;
-            const uint8_t* mine = lane < Shape::TILES ? c.tile(at, lane, k, tile_bytes) : nullptr;
+            const uint8_t* mine = lane < Shape::TILES ? c.tile(block, at, lane, k, tile_bytes) : nullptr;
             const uint32_t bytes = __popc(__ballot_sync(WARP, mine != nullptr)) * part_bytes;
             const uint32_t stop = min(end, begin + k_tiles - k);
             for (uint32_t n = (stop - begin) * PARTS; n > 0; n--) {
@@ -96,7 +97,7 @@ template <class A, class B, int N, bool GATED> struct Hopper {
         const size_t stride = static_cast<size_t>(c.a.groups) * GROUP_BYTES;
         wait_for_last();
         while (begin < end) {
-            const uint8_t* from = c.a.acts + 4 * k * stride + c.tokens_of(block) * (NT * GROUP_BYTES);
+            const uint8_t* from = c.a.acts + 4 * k * stride + c.list.first(c.tokens_of(block)) / GROUP_ROWS * GROUP_BYTES;
             const uint32_t stop = min(end, begin + k_tiles - k);
             for (uint32_t n = (stop - begin) * 4; n > 0; n--, from += stride) {
                 const uint32_t bar = acts_full + 8 * turn.stage;
@@ -214,12 +215,14 @@ template <class A, class B, int N, bool GATED> struct Hopper {
     }
 };
 
-#define HOPPER(NAME, A, B, N, GATED)                                                      \
+#define HOPPER_OF(NAME, A, B, N, GATED, TOKENS)                                           \
     extern "C" __global__ void __launch_bounds__(hopper_threads(N), hopper_blocks(N))     \
-        NAME(const __grid_constant__ ProductArgs a) {                                     \
+        NAME(const __grid_constant__ TOKENS<N / GROUP_ROWS>::Args a) {                    \
         DYNAMIC_SHARED(uint8_t, shared);                                                  \
-        Hopper<A, B, N, GATED>(a, shared).run();                                          \
+        if (TOKENS<N / GROUP_ROWS>::LISTED) wait_for_last();                              \
+        Hopper<A, B, N, GATED, TOKENS>(a, shared).run();                                  \
     }
+#define HOPPER(NAME, A, B, N, GATED) HOPPER_OF(NAME, A, B, N, GATED, StepTokens)
 #define HOPPER_SIZES(NAME, A, B, GATED) \
     HOPPER(NAME##_16, A, B, 16, GATED)  \
     HOPPER(NAME##_32, A, B, 32, GATED)  \

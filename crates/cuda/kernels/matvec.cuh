@@ -148,26 +148,28 @@ INLINE void make_acts(const MatvecArgs& a, const Float8& norm, uint32_t copies, 
     }
 }
 
-// The steps of all row tiles in order. GATED: row tiles 2p and 2p + 1 are p of gate and of up. EXPERTS: the row tiles of
-// the chosen experts, one after another.
+// The steps of all row tiles in order. GATED: row tiles 2p and 2p + 1 are p of gate and of up. EXPERTS: of gated products,
+// the row tiles of the chosen experts one after another; of others, a row tile has the steps of all chosen experts, so that
+// their results are summed as columns are.
 template <bool GATED, bool EXPERTS> struct Place {
     const MatvecArgs& a;
     uint32_t rows;  // row tiles of one matrix (pair)
 
     INLINE explicit Place(const MatvecArgs& args) : a(args), rows(args.seg[0].row_tiles) {}
     INLINE uint32_t row_tiles() const {
-        if (EXPERTS) return (GATED ? 2 : 1) * rows * a.used;
-        if (GATED) return 2 * rows;
+        if (GATED) return 2 * rows * (EXPERTS ? a.used : 1);
+        if (EXPERTS) return rows;
         return rows + (a.segs > 1 ? a.seg[1].row_tiles : 0) + (a.segs > 2 ? a.seg[2].row_tiles : 0);
     }
-    INLINE uint32_t expert(uint32_t v) const { return EXPERTS ? (GATED ? v / 2 : v) / rows : 0; }
+    // The place among the chosen experts of row tile v of gated products.
+    INLINE uint32_t expert(uint32_t v) const { return EXPERTS ? v / 2 / rows : 0; }
     // The segment of row tile v and, in `row`, its place there.
     INLINE int segment(uint32_t v, uint32_t& row) const {
         if (GATED) {
             row = EXPERTS ? v / 2 % rows : v / 2;
             return v % 2;
         }
-        row = EXPERTS ? v % rows : v;
+        row = v;
         if (EXPERTS || a.segs == 1 || row < rows) return 0;
         row -= rows;
         if (a.segs == 2 || row < a.seg[1].row_tiles) return 1;
@@ -231,6 +233,8 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
     using Regs = StepRegs<WORDS>;
     // Steps of a warp in registers.
     static constexpr int AHEAD = WORDS <= 4 ? 3 : 2;
+    // Experts whose activations lie one after another.
+    INLINE static uint32_t copies(const MatvecArgs& a) { return EXPERTS && !GATED ? a.used : 1; }
 
     const MatvecArgs& a;
     const Place<GATED, EXPERTS> place;
@@ -242,11 +246,11 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
     uint32_t tiles_a_pass; // even, since gated products take row tiles in pairs
     uint8_t* acts;
     float *slots, *room, *parts;
+    uint32_t chosen;       // the expert in this lane's place
 
     INLINE Matvec(const MatvecArgs& args, uint8_t* shared)
-        : a(args), place(args), steps(args.k_tiles * A::STEPS), stride(steps), acts(shared) {
-        const uint32_t copies = EXPERTS && !a.shared_input ? a.used : 1;
-        const uint32_t acts_bytes = copies * a.k_tiles * ACTS_BYTES<A>;
+        : a(args), place(args), steps(copies(args) * args.k_tiles * A::STEPS), stride(steps), acts(shared) {
+        const uint32_t acts_bytes = copies(a) * a.k_tiles * ACTS_BYTES<A>;
         room = reinterpret_cast<float*>(shared + acts_bytes);
         parts = room + MATVEC_PASS * TILE_ROWS / 2;
         slots = room + MATVEC_EXTRA;
@@ -288,10 +292,16 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
     INLINE void load(Stream& s, uint32_t stop, int lane, Regs& o) const {
         if (s.c.i < stop) {
             if constexpr (GATED || EXPERTS) {
-                uint32_t row;
+                uint32_t row, k = s.c.k;
                 const uint8_t* tiles = place.segment(s.c.v, row) == 1 ? a.seg[1].tiles : a.seg[0].tiles;
-                if (EXPERTS) tiles += static_cast<uint32_t>(__ldg(a.experts + place.expert(s.c.v))) * a.expert_bytes;
-                A::load(tiles + static_cast<size_t>(row * steps + s.c.k) * A::STEP_BYTES, lane, o);
+                if (EXPERTS) {
+                    const uint32_t own = a.k_tiles * A::STEPS, slot = GATED ? place.expert(s.c.v) : k / own;
+                    tiles += __shfl_sync(WARP, chosen, slot) * a.expert_bytes;
+                    k = row * own + (GATED ? k : k % own);
+                } else {
+                    k += row * steps;
+                }
+                A::load(tiles + static_cast<size_t>(k) * A::STEP_BYTES, lane, o);
             } else {
                 if (s.c.i >= s.limit) seek(s);
                 if (MIXED && s.last) B::load(s.at, lane, o);
@@ -329,10 +339,6 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
         const Segment& s = a.seg[segment];
         at = at * TILE_ROWS + row;
         if (at >= s.rows) return;
-        if (EXPERTS) {
-            s.out[place.expert(v) * s.rows + at] = sum;
-            return;
-        }
         const bool head = low == v * steps, tail = high == v * steps + steps;
         if (head) {
             if (s.bias) sum += s.bias[at];
@@ -355,7 +361,9 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
         const bool inside = at < a.seg[0].rows;
         if (inside && a.seg[0].bias) gate += a.seg[0].bias[at];
         if (inside && a.seg[1].bias) up += a.seg[1].bias[at];
-        const float h = activate(a.gate, gate) * up;
+        float h = activate(a.gate, gate) * up;
+        // The weight of an expert's result, of which what follows is a linear function.
+        if (EXPERTS) h *= __ldcg(a.weights + place.expert(v));
         if (a.acts_out) room[i] = inside ? h : 0.0f;
         else if (inside) a.seg[0].out[place.expert(v) * a.seg[0].rows + at] = h;
     }
@@ -403,9 +411,7 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
     // The products of the step at `use`.
     INLINE void take(const Regs& o, Cursor& use, float (&sum)[2], uint32_t first, uint32_t pass_end) const {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, t = lane % 4;
-        uint32_t tile = use.k / A::STEPS;
-        if (EXPERTS && !a.shared_input) tile += place.expert(use.v) * a.k_tiles;
-        const uint8_t* x = acts + tile * ACTS_BYTES<A>;
+        const uint8_t* x = acts + use.k / A::STEPS * ACTS_BYTES<A>;
         if (MIXED && use.v >= last_tile) step_dot<B>(o, x, t, sum, use.k % A::STEPS);
         else step_dot<A>(o, x, t, sum, use.k % A::STEPS);
         // The warp's last step of this row tile: its sums go to the slots.
@@ -428,15 +434,19 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
         uint32_t first = first_tile, pass = begin, pass_end = min(end, (first + tiles_a_pass) * steps);
         Stream next = {use, nullptr, 0, false};
         Regs ahead[AHEAD];
-        // The chosen experts are not known before the wait.
-        if (EXPERTS) wait_for_last();
+        // The chosen experts, at most as many as lanes. Gated products wait for the choice. The others come right after gated
+        // ones of the same choice, which could only start when that had been made.
+        if (EXPERTS) {
+            if (GATED) wait_for_last();
+            chosen = lane < static_cast<int>(a.used) ? __ldcg(a.experts + lane) : 0;
+        }
 #pragma unroll
         for (Regs& o : ahead) load(next, pass_end, lane, o);
         const Float8 norm = early_norm(a);
         // Blocks that end early make room for the next kernel, which then loads weights while others still work.
         let_next_start();
-        if (!EXPERTS) wait_for_last();
-        make_acts<A::FLOATS>(a, norm, EXPERTS && !a.shared_input ? a.used : 1, acts, parts);
+        if (!EXPERTS || !GATED) wait_for_last();
+        make_acts<A::FLOATS>(a, norm, copies(a), acts, parts);
         __syncthreads();
 
         float sum[2] = {0, 0};
@@ -474,9 +484,7 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
         DYNAMIC_SHARED(uint8_t, shared);                                                              \
         Matvec<A, B, GATED, EXPERTS>(a, shared).run();                                         \
     }
-// The four kernels of a type.
-#define MATVEC_TYPE(NAME, T)                                    \
-    MATVEC(matvec_##NAME, T, T, false, false)                   \
-    MATVEC(matvec_glu_##NAME, T, T, true, false)                \
-    MATVEC(expert_matvec_##NAME, T, T, false, true)             \
-    MATVEC(expert_matvec_glu_##NAME, T, T, true, true)
+// The two kernels of a type, whose names begin with PREFIX.
+#define MATVEC_TYPE(PREFIX, NAME, T, EXPERTS)             \
+    MATVEC(PREFIX##matvec_##NAME, T, T, false, EXPERTS)   \
+    MATVEC(PREFIX##matvec_glu_##NAME, T, T, true, EXPERTS)

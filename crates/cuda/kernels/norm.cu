@@ -1,6 +1,7 @@
-// Norms of rows or of their groups: a block for each group of each row.
+// Norms of rows or of their groups.
 #include "common.cuh"
 
+// A block for each group of each row.
 KERNEL(1024, norm_rows, NormArgs) {
     wait_for_last();
     let_next_start();
@@ -27,6 +28,32 @@ KERNEL(1024, norm_rows, NormArgs) {
     const float inverse = 1.0f / sqrtf(over_block<Sum>(squares) / float(part) + a.eps);
     float* out = a.out + first;
     for (uint32_t i = threadIdx.x; i < part; i += blockDim.x) {
+        float y = (x[i] - mean) * inverse;
+        if (a.weight != nullptr) y *= a.weight[i];
+        if (a.bias != nullptr) y += a.bias[i];
+        out[i] = y;
+    }
+}
+
+// A warp for each group of each row: for narrow groups, such as heads. There is no sum before.
+KERNEL(256, norm_groups, NormArgs) {
+    wait_for_last();
+    let_next_start();
+    const uint32_t lane = threadIdx.x % 32, at = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (at / a.groups >= *a.rows) return;
+    const uint32_t part = a.cols / a.groups;
+    const float* x = a.x + uint64_t(at) * part;
+    float mean = 0.0f;
+    if (a.centred) {
+        float total = 0.0f;
+        for (uint32_t i = lane; i < part; i += 32) total += x[i];
+        mean = over_warp<Sum>(total) / float(part);
+    }
+    float squares = 0.0f;
+    for (uint32_t i = lane; i < part; i += 32) squares += (x[i] - mean) * (x[i] - mean);
+    const float inverse = 1.0f / sqrtf(over_warp<Sum>(squares) / float(part) + a.eps);
+    float* out = a.out + uint64_t(at) * part;
+    for (uint32_t i = lane; i < part; i += 32) {
         float y = (x[i] - mean) * inverse;
         if (a.weight != nullptr) y *= a.weight[i];
         if (a.bias != nullptr) y += a.bias[i];

@@ -54,12 +54,45 @@ INLINE RowBlock find_row_block(const ProductArgs& a, uint32_t block, uint32_t ea
     return r;
 }
 
+// The tokens of a step, in blocks of NT groups of 8.
+template <int NT> struct StepTokens {
+    using Args = ProductArgs;
+    static constexpr bool LISTED = false;
+
+    const ProductArgs& a;
+    const uint32_t blocks;
+
+    // The count is no kernel's work, so it can be read early.
+    INLINE explicit StepTokens(const Args& args) : a(args), blocks((__ldg(args.tokens) + 8 * NT - 1) / (8 * NT)) {}
+    // The row of a block's first token, a multiple of 8, and the row after the last one.
+    INLINE uint32_t first(uint32_t block) const { return block * 8 * NT; }
+    INLINE uint32_t end(uint32_t) const { return __ldg(a.tokens); }
+    // The matrix that a block's tokens are multiplied with.
+    INLINE const uint8_t* matrix(const Segment& s, uint32_t) const { return s.tiles; }
+};
+// Tokens sorted by expert, each with the matrix of its own. A kernel before lists the blocks.
+template <int NT> struct ExpertTokens {
+    using Args = ExpertProductArgs;
+    static constexpr bool LISTED = true;
+
+    const ProductArgs& a;
+    const ExpertProductArgs& e;
+    const uint32_t blocks;
+
+    INLINE explicit ExpertTokens(const Args& args) : a(args.product), e(args), blocks(*args.blocks) {}
+    INLINE uint32_t first(uint32_t block) const { return e.list[block].first; }
+    INLINE uint32_t end(uint32_t block) const { return e.list[block].end; }
+    INLINE const uint8_t* matrix(const Segment& s, uint32_t block) const { return s.tiles + e.list[block].expert * e.expert_bytes; }
+};
+
 // A block's output: WARPS x MT row tiles times NT groups of 8 tokens. Warp w has row tiles MT * w on.
 // GATED: row tiles of gate and of up take turns. With MT = 2 a warp has one of each; with MT = 1 two neighbours share the
 // two: rows 0..7 of its tile are the same eight of gate as rows 8..15 are of up.
-template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
+template <class T, int NT, bool GATED, int WARPS, int MT, template <int> class TOKENS> struct Tiled {
     static constexpr int ROW_TILES = MT * WARPS / (GATED ? 2 : 1);  // of one matrix
+    using Tokens = TOKENS<NT>;
 
+    const Tokens list;
     const ProductArgs& a;
     // Groups of blocks of tokens, each with runs of its own, which read the same weights at the same time: so these are read
     // from memory once, and by the other groups from the cache.
@@ -67,12 +100,10 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
     Cut cut;                        // of a group
     uint32_t group, own;            // of this block of threads: group, and run in it
 
-    // The count of tokens is no kernel's work, so it can be read early. A run waits for the next one at most, so that one comes
-    // from a block of threads that started before.
-    INLINE explicit Tiled(const ProductArgs& args)
-        : a(args), groups(groups_of((__ldg(args.tokens) + 8 * NT - 1) / (8 * NT))),
-          token_blocks((__ldg(args.tokens) + 8 * NT - 1) / (8 * NT) / groups),
-          cut(row_blocks(args, ROW_TILES, GATED) * token_blocks * args.k_tiles, NT > 8 ? 3 : NT > 4 ? 2 : 1, gridDim.x / groups),
+    // A run waits for the next one at most, so that one comes from a block of threads that started before.
+    INLINE explicit Tiled(const typename Tokens::Args& args)
+        : list(args), a(list.a), groups(Tokens::LISTED ? 1 : groups_of(list.blocks)), token_blocks(list.blocks / groups),
+          cut(row_blocks(a, ROW_TILES, GATED) * token_blocks * a.k_tiles, NT > 8 ? 3 : NT > 4 ? 2 : 1, gridDim.x / groups),
           group(blockIdx.x % groups), own(blockIdx.x / groups < cut.grid ? cut.grid - 1 - blockIdx.x / groups : cut.grid) {}
     // As many groups as divide the blocks of tokens and leave no more than one in 50 blocks of threads without work.
     INLINE static uint32_t groups_of(uint32_t blocks) {
@@ -85,20 +116,21 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
     // The rows and the block of tokens of a block of outputs.
     INLINE RowBlock rows_of(uint32_t block) const { return find_row_block(a, block / token_blocks, ROW_TILES); }
     INLINE uint32_t tokens_of(uint32_t block) const { return group * token_blocks + block % token_blocks; }
-    // Row tile `i` of a block's, of tiles of so many bytes, or null beyond the matrix.
-    INLINE const uint8_t* tile(const RowBlock& at, uint32_t i, uint32_t k, uint32_t tile_bytes) const {
+    // Row tile `i` of a block of outputs, whose rows are `at`, of tiles of so many bytes; or null beyond the matrix.
+    INLINE const uint8_t* tile(uint32_t block, const RowBlock& at, uint32_t i, uint32_t k, uint32_t tile_bytes) const {
         const Segment& s = a.seg[GATED ? i % 2 : at.segment];
         const uint32_t row_tile = at.first + (GATED ? i / 2 : i);
-        return row_tile < s.row_tiles ? s.tiles + (static_cast<size_t>(row_tile) * a.k_tiles + k) * tile_bytes : nullptr;
+        if (row_tile >= s.row_tiles) return nullptr;
+        return list.matrix(s, tokens_of(block)) + (static_cast<size_t>(row_tile) * a.k_tiles + k) * tile_bytes;
     }
     // Factors of the block's tokens, token lane + 32 * i of them in [i].
     static constexpr int FACTORS = (8 * NT + 31) / 32;
     INLINE void load_factors(uint32_t tokens, float (&factors)[FACTORS]) const {
-        const uint32_t count = __ldg(a.tokens);
+        const uint32_t first = list.first(tokens), end = list.end(tokens);
 #pragma unroll
         for (int i = 0; i < FACTORS; i++) {
-            const uint32_t token = tokens * 8 * NT + threadIdx.x % 32 + 32 * i;
-            factors[i] = (a.scale && !T::BF16 && token < count ? __ldcg(a.scale + token) : 1.0f) * a.factor;
+            const uint32_t token = first + threadIdx.x % 32 + 32 * i;
+            factors[i] = (a.scale && !T::BF16 && token < end ? __ldcg(a.scale + token) : 1.0f) * a.factor;
         }
     }
     // Rows of a lane's outputs are 8 apart.
@@ -106,7 +138,7 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
     // Where a lane's outputs of the block's first tokens go. Worked out once, since code that is run once costs its fetching.
     struct Output {
         float* at;
-        uint32_t rows, token, tokens;
+        uint32_t rows, token, end;
         float bias[OUTS], up_bias[OUTS];
         bool inside[OUTS];
     };
@@ -117,7 +149,7 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
         uint32_t row = (at.first + (GATED ? warp * MT / 2 : warp * MT)) * TILE_ROWS + lane / 4;
         if (GATED && MT == 1) row += warp % 2 * 8;
         Output o;
-        o.rows = s.rows, o.token = tokens * NT * 8 + lane % 4 * 2, o.tokens = __ldg(a.tokens);
+        o.rows = s.rows, o.token = list.first(tokens) + lane % 4 * 2, o.end = list.end(tokens);
         float* const to = part == 0 ? s.out : s.tail + (part - 1) * a.slab;
         o.at = to + static_cast<size_t>(o.token) * s.rows + row;
 #pragma unroll
@@ -135,7 +167,7 @@ template <class T, int NT, bool GATED, int WARPS, int MT> struct Tiled {
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             const float factor = __shfl_sync(WARP, factors, 8 * (n % 4) + threadIdx.x % 4 * 2 + j);
-            const bool held = o.token + 8 * n + j < o.tokens;
+            const bool held = o.token + 8 * n + j < o.end;
 #pragma unroll
             for (int i = 0; i < OUTS; i++) {
                 float x;

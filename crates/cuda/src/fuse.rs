@@ -25,20 +25,14 @@ impl Products {
     /// The products that begin at a node.
     pub(crate) fn at(graph: &Graph, weights: &WeightTable, at: NodeId) -> Option<Products> {
         let mut found = Products::default();
-        let mut node = graph.node(at);
-        let mut id = at;
-        if matches!(node.op, Op::Add) {
-            found.add = Some(at);
-            id = graph.readers(node.outs[0]).find(|n| fuses(graph, *n))?;
-            node = graph.node(id);
-        }
+        let node = graph.node(at);
         let x = match &node.op {
-            Op::Norm(_) if fuses(graph, id) => {
-                found.norm = Some(id);
-                node.outs[0]
-            }
             Op::Linear(_) => node.ins[0],
-            _ => return None,
+            _ => {
+                let (add, norm) = norm_at(graph, at)?;
+                (found.add, found.norm) = (add, Some(norm));
+                graph.node(norm).outs[0]
+            }
         };
         let served = |n: &NodeId| {
             let op = &graph.node(*n).op;
@@ -103,6 +97,16 @@ impl Products {
             && weights.info(first.weight).ty == weights.info(second.weight).ty;
         fits.then_some(glu)
     }
+}
+
+/// The norm that begins at a node, with the sum before it where the node is one, if kernels of products can do it.
+pub(crate) fn norm_at(graph: &Graph, at: NodeId) -> Option<(Option<NodeId>, NodeId)> {
+    let node = graph.node(at);
+    if matches!(node.op, Op::Add) {
+        let norm = graph.readers(node.outs[0]).find(|n| fuses(graph, *n))?;
+        return Some((Some(at), norm));
+    }
+    fuses(graph, at).then_some((None, at))
 }
 
 /// Whether a node is a norm that kernels of products can do.

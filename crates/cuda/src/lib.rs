@@ -9,6 +9,7 @@ mod backend;
 mod code;
 mod driver;
 mod executor;
+mod experts;
 mod fuse;
 mod limits;
 mod machine;

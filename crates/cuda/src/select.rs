@@ -4,8 +4,9 @@ use wootz_graph::op::Op;
 use wootz_graph::{Graph, NodeId, Selection, WeightTable};
 use wootz_quant::WeightType;
 
+use crate::experts::{self, Experts, Router};
 use crate::fuse::{Attend, Products};
-use crate::program::{attend, batch};
+use crate::program::{attend, batch, router, sorted};
 
 /// Which kernels a backend chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,12 @@ pub(crate) const ADD_NORM: &str = "add+norm";
 pub(crate) const MATVEC: &str = "matvec";
 /// Products of many rows.
 pub(crate) const PRODUCTS: &str = "products";
+/// Products with a matrix of f32.
+pub(crate) const LINEAR_F32: &str = "linear-f32";
+/// The choice of few rows' experts, with what comes before it.
+pub(crate) const ROUTER: &str = "router";
+/// Chosen experts, and the weighted sum of their results.
+pub(crate) const EXPERTS: &str = "experts";
 /// Attention of tokens of different sequences, with what happens to query, key and value before.
 pub(crate) const ATTEND: &str = "attend";
 
@@ -65,6 +72,21 @@ fn fast(graph: &Graph, weights: &WeightTable, at: NodeId) -> Option<Selection> {
             rows => (PRODUCTS, batch::scratch_bytes(graph, &products, rows)),
         };
         return Some(Selection { kernel, covers: products.covers(), scratch, in_place: None });
+    }
+    if let Some(router) = Router::at(graph, weights, at)
+        && graph.ty(router.input(graph).0).rows(&graph.key) <= router::MOST_ROWS
+    {
+        let scores = graph.ty(graph.node(router.linear).outs[0]).bytes(&graph.key);
+        return Some(Selection { kernel: ROUTER, covers: router.covers(), scratch: scores, in_place: None });
+    }
+    if let Some(experts) = Experts::at(graph, weights, at) {
+        let scratch = sorted::scratch_bytes(graph, weights, &experts);
+        return Some(Selection { kernel: EXPERTS, covers: experts.covers(), scratch, in_place: None });
+    }
+    if let Op::Linear(linear) = &graph.node(at).op
+        && experts::is_f32(weights, linear.weight)
+    {
+        return Some(Selection::single(LINEAR_F32, at));
     }
     let attend = Attend::at(graph, at)?;
     let scratch = attend::scratch_bytes(graph, &attend);

@@ -36,7 +36,6 @@ pub(crate) fn repack(ty: WeightType) -> Option<Kernel> {
 
 /// Whether an operation multiplies with tiles of a weight.
 pub(crate) fn serve(kernels: Kernels, op: &Op, info: &WeightInfo) -> bool {
-    // The products of experts come from the rows of the file so far.
     let Op::Linear(linear) = op else { return false };
     let whole_tiles = linear.first.is_multiple_of(ROWS);
     let most = if is_float(info.ty) { MOST_FLOAT_COLS } else { MOST_COLS };

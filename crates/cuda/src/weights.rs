@@ -1,13 +1,14 @@
 //! Weights on a device: read from the file in pieces, through memory that the device copies from.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use wootz_graph::op::Op;
-use wootz_graph::{ByteSize, Graph, RunError, WeightId, WeightSource, WeightTable};
+use wootz_graph::{ByteSize, Graph, NodeId, RunError, WeightId, WeightSource, WeightTable};
 
 use crate::args::{Mut, Ptr, RawMatrix, RepackArgs};
+use crate::experts::Experts;
 use crate::machine::{DeviceBuffer, HostBuffer, Launch, Machine, OwnedMark};
 use crate::select::Kernels;
 use crate::tiles::{self, TileShape};
@@ -68,14 +69,25 @@ impl Weights {
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), RunError> {
         let mut wanted = Vec::new();
-        for node in &graph.nodes {
+        let fast_experts: HashSet<NodeId> = match self.kernels {
+            Kernels::Fast => {
+                let found = graph.iter().filter_map(|(id, _)| Experts::at(graph, &self.table, id));
+                found.flat_map(|experts| experts.covers()).collect()
+            }
+            Kernels::Simple => HashSet::new(),
+        };
+        for (id, node) in graph.iter() {
             for (place, weight) in node.op.weights().enumerate() {
                 let matrix = matches!(
                     node.op,
                     Op::Linear(_) | Op::Embed { .. } | Op::AddRow { .. } | Op::ExpertLinear { .. }
                 );
                 let form = match matrix && place == 0 {
-                    true if tiles::serve(self.kernels, &node.op, self.table.info(weight)) => Form::Tiles,
+                    true if fast_experts.contains(&id)
+                        || tiles::serve(self.kernels, &node.op, self.table.info(weight)) =>
+                    {
+                        Form::Tiles
+                    }
                     true => Form::Raw,
                     false => Form::Vector,
                 };

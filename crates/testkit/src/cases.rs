@@ -492,23 +492,85 @@ fn experts() -> Vec<Case> {
             for ty in [WeightType::F32, WeightType::Q8_0, WeightType::Q4_K] {
                 for tokens in [1, 13] {
                     let name = format!("experts {ty} {gating:?}, normalize {normalize}, {tokens} tokens");
-                    cases.push(expert_case(name, ty, gating, normalize, bias, tokens));
+                    cases.push(expert_case(name, ty, (6, 2), gating, (normalize, bias), tokens));
                 }
             }
         }
     }
+    use WeightType::*;
+    // So many rows for each of two experts that kernels take few, some, more and many of them at once.
+    let mut sizes: Vec<(WeightType, usize)> = [1, 5, 30, 80, 120].map(|tokens| (Q4_K, tokens)).to_vec();
+    for ty in [Q5_K, Q6_K, Q8_0, Q4_0, Q4_1, MXFP4, F16, BF16] {
+        sizes.extend([1, 44].map(|tokens| (ty, tokens)));
+    }
+    sizes.extend([(Q6_K, 120), (BF16, 120)]);
+    for (ty, tokens) in sizes {
+        let name = format!("experts {ty}, one of two, {tokens} tokens");
+        cases.push(expert_case(name, ty, (2, 1), Gating::Softmax, (false, false), tokens));
+    }
+    for tokens in [1, 9] {
+        cases.push(routed_case(tokens));
+    }
     cases
+}
+
+/// A sum, its norm, the router and experts: what backends may run together, up to the next sum.
+fn routed_case(tokens: usize) -> Case {
+    const EXPERTS: usize = 20;
+    let (cols, ff, used) = (320, 96, 7);
+    simple(
+        format!("router and experts after a norm, {tokens} tokens"),
+        EXPERTS_QUANTISED,
+        tokens,
+        &[cols, cols],
+        |w, rng| {
+            w.random(rng, "norm", WeightType::F32, 1, cols, 1.0);
+            w.random(rng, "router", WeightType::F32, EXPERTS, cols, 0.1);
+            for (name, rows, cols) in [("gate", ff, cols), ("up", ff, cols), ("down", cols, ff)] {
+                random_experts(w, rng, name, WeightType::Q8_0, EXPERTS, rows, cols);
+            }
+        },
+        move |b, ins| {
+            let x = b.add(ins[0], ins[1], "sum");
+            let weight = Some(b.weight("norm"));
+            let h = b.norm(x, Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None }, "norm");
+            let router = b.weight("router");
+            let scores = b.linear(h, router, None, "router");
+            let gating = Gating::Softmax;
+            let (ids, weights) =
+                b.route(scores, Route { used, gating, normalize: true, scale: 1.0, bias: None });
+            let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
+            let g = b.expert_linear(h, ids, gate, "gate");
+            let u = b.expert_linear(h, ids, up, "up");
+            let y = b.glu(g, u, Activation::Silu);
+            let y = b.expert_linear(y, ids, down, "down");
+            let y = b.combine(y, weights);
+            b.add(x, y, "residual")
+        },
+    )
+}
+
+fn random_experts(
+    w: &mut MemoryWeights,
+    rng: &mut Rng,
+    name: &str,
+    ty: WeightType,
+    experts: usize,
+    rows: usize,
+    cols: usize,
+) {
+    let elements: Vec<f32> = (0..experts * rows * cols).map(|_| rng.normal() * 0.1).collect();
+    w.add_experts(name, ty, cols, &elements, experts as u32);
 }
 
 fn expert_case(
     name: String,
     ty: WeightType,
+    (experts, used): (usize, u32),
     gating: Gating,
-    normalize: bool,
-    bias: bool,
+    (normalize, bias): (bool, bool),
     tokens: usize,
 ) -> Case {
-    const EXPERTS: usize = 6;
     let (cols, ff) = (256, 256);
     simple(
         name,
@@ -517,20 +579,16 @@ fn expert_case(
         &[cols],
         |w, rng| {
             // The router is exact on both sides, so that both choose the same experts.
-            w.random(rng, "router", WeightType::F32, EXPERTS, cols, 0.1);
-            w.random(rng, "bias", WeightType::F32, 1, EXPERTS, 0.3);
-            let mut experts = |name: &str, rows: usize, cols: usize| {
-                let elements: Vec<f32> = (0..EXPERTS * rows * cols).map(|_| rng.normal() * 0.1).collect();
-                w.add_experts(name, ty, cols, &elements, EXPERTS as u32);
-            };
-            experts("gate", ff, cols);
-            experts("up", ff, cols);
-            experts("down", cols, ff);
+            w.random(rng, "router", WeightType::F32, experts, cols, 0.1);
+            w.random(rng, "bias", WeightType::F32, 1, experts, 0.3);
+            for (name, rows, cols) in [("gate", ff, cols), ("up", ff, cols), ("down", cols, ff)] {
+                random_experts(w, rng, name, ty, experts, rows, cols);
+            }
         },
         move |b, ins| {
             let (router, weight) = (b.weight("router"), b.weight("bias"));
             let scores = b.linear(ins[0], router, None, "router");
-            let route = Route { used: 2, gating, normalize, scale: 1.5, bias: bias.then_some(weight) };
+            let route = Route { used, gating, normalize, scale: 1.5, bias: bias.then_some(weight) };
             let (ids, weights) = b.route(scores, route);
             let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
             let g = b.expert_linear(ins[0], ids, gate, "gate");

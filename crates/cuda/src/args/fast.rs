@@ -1,6 +1,6 @@
 //! Arguments of the fast products and of fast attention.
 
-use super::{Mut, Ptr, args};
+use super::{Mut, Ptr, RouteArgs, args};
 
 args! {
     /// Rows of a file's matrix to tiles; `rows` is a multiple of 16 but in a matrix's last piece.
@@ -43,8 +43,10 @@ args! {
         residual: Ptr<f32>,
         /// Gated products: int8 activations; null for f32 in `seg[0].out`.
         acts_out: Mut<u8>,
-        /// Products of experts: `[used]`.
+        /// Products of experts: the chosen ones, `[used]`, at most 32.
         experts: Ptr<i32>,
+        /// Of gated products of experts: what their results are multiplied by, `[used]`.
+        weights: Ptr<f32>,
         /// From one expert's tiles to the next.
         expert_bytes: u64,
         eps: f32,
@@ -57,9 +59,6 @@ args! {
         gate: u32,
         /// Experts of the row.
         used: u32,
-        /// Whether all experts read the same activations, else `[used]` rows of them.
-        shared_input: u32,
-        unused: u32,
     }
 
     /// `x + y`, or its norm, as activations of products: int8 of one row, or a 16-bit image of many.
@@ -117,6 +116,127 @@ args! {
         /// Parts in which results are left, the first in `out`, the others in `tail`; 0 for whole results.
         parts: u32,
         unused: u32,
+    }
+
+    /// Tokens of one expert, side by side in the image.
+    ExpertTokenBlock {
+        expert: u32,
+        /// Row of the first token, a multiple of 8.
+        first: u32,
+        /// Row after the last one.
+        end: u32,
+    }
+
+    /// Products of tokens that are sorted by expert, each with the matrices of its own.
+    ExpertProductArgs {
+        /// Its `tokens` is null.
+        product: ProductArgs,
+        /// `[blocks]`
+        list: Ptr<ExpertTokenBlock>,
+        /// Count of the list.
+        blocks: Ptr<u32>,
+        /// From one expert's tiles to the next.
+        expert_bytes: u64,
+    }
+
+    /// Chosen experts to lists of tokens by expert.
+    SortArgs {
+        /// Count of rows.
+        rows: Ptr<u32>,
+        /// `[rows, used]`
+        ids: Ptr<i32>,
+        /// `[rows, used]`, where a row goes for each of its experts.
+        places: Mut<u32>,
+        /// Blocks of `tokens` tokens at most.
+        list: Mut<ExpertTokenBlock>,
+        /// Blocks, and rows that have a place, whole groups of 8.
+        counts: Mut<u32>,
+        used: u32,
+        experts: u32,
+        /// Of a block.
+        tokens: u32,
+        unused: u32,
+    }
+
+    /// Rows to a 16-bit image, sorted by expert.
+    SortedActsArgs {
+        /// Count of rows.
+        rows: Ptr<u32>,
+        /// `[rows, cols]`
+        x: Ptr<f32>,
+        /// `[rows, copies]`, where each row goes; null for its own place, once.
+        places: Ptr<u32>,
+        out: Mut<u8>,
+        /// By place.
+        scale: Mut<f32>,
+        cols: u32,
+        k_tiles: u32,
+        /// Groups of 8 rows in the image.
+        groups: u32,
+        copies: u32,
+    }
+
+    /// Weighted sums of expert outputs that are sorted by expert.
+    CombinePlacesArgs {
+        /// Count of rows.
+        rows: Ptr<u32>,
+        /// `[places, cols]`
+        y: Ptr<f32>,
+        /// `[rows, used]`
+        places: Ptr<u32>,
+        /// `[rows, used]`
+        weights: Ptr<f32>,
+        /// `[rows, cols]`
+        out: Mut<f32>,
+        cols: u32,
+        used: u32,
+    }
+
+    /// Choice of experts for few rows, with the sum and the norm before and the router's product.
+    RouterArgs {
+        /// Its `scores` are written too.
+        route: RouteArgs,
+        /// `[rows, cols]`
+        x: Ptr<f32>,
+        /// Added; or null.
+        y: Ptr<f32>,
+        /// Further summands of `y`.
+        y_tail: Ptr<f32>,
+        /// Elements from one of them to the next.
+        slab: u64,
+        /// `x + y`; or null.
+        x_out: Mut<f32>,
+        /// Weights of the norm, `[cols]`.
+        norm: Ptr<f32>,
+        /// The norm of `x + y`.
+        out: Mut<f32>,
+        /// `[experts, cols]`
+        matrix: Ptr<f32>,
+        /// `[rows, experts]`
+        scores: Mut<f32>,
+        /// `[rows]`, zero before and after.
+        counters: Mut<u32>,
+        eps: f32,
+        cols: u32,
+        /// Further summands.
+        tails: u32,
+        unused: u32,
+    }
+
+    /// Products with a matrix of f32.
+    LinearF32Args {
+        /// Count of rows.
+        rows: Ptr<u32>,
+        /// `[rows, cols]`
+        x: Ptr<f32>,
+        /// `[outs, cols]`
+        matrix: Ptr<f32>,
+        /// `[outs]`; or null.
+        bias: Ptr<f32>,
+        /// `[rows, outs]`
+        out: Mut<f32>,
+        cols: u32,
+        outs: u32,
     }
 
     /// Attention of rows, each at its own position of its own sequence.

@@ -86,6 +86,13 @@ pointers! {
     Mut: "",
 }
 
+impl<T> Ptr<T> {
+    /// The same address, of values of another type.
+    pub(crate) const fn cast<U>(self) -> Ptr<U> {
+        Ptr::new(self.0)
+    }
+}
+
 impl<T> Mut<T> {
     pub(crate) const fn address(self) -> u64 {
         self.0

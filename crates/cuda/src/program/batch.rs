@@ -21,16 +21,16 @@ const PACK_KEPT: u32 = 6;
 /// Summands in which results of a few rows are left at most.
 const MOST_PARTS: u32 = 12;
 /// Rows of a group of the image.
-const GROUP: u32 = 8;
+pub(super) const GROUP: u32 = 8;
 /// Bytes of 64 columns of a group.
-const GROUP_BYTES: usize = 1024;
+pub(super) const GROUP_BYTES: usize = 1024;
 /// Rows up to which a block takes all, a power of two.
 const SMALL: u32 = 64;
 /// Tokens of the largest block.
-const MOST_TOKENS: u32 = 128;
+pub(super) const MOST_TOKENS: u32 = 128;
 /// Rows up to which two blocks share a multiprocessor, of Hopper's kernels and of the others.
 const HOPPER_PAIRED: u32 = 32;
-const PAIRED: u32 = 8;
+pub(super) const PAIRED: u32 = 8;
 /// Shared memory that Hopper's kernels fill with pieces, for one and for two blocks on a multiprocessor, and pieces of
 /// weights at most.
 const HOPPER_SHARED: usize = 225 << 10;
@@ -70,17 +70,17 @@ pub(crate) fn scratch_bytes(graph: &Graph, products: &Products, rows: u32) -> us
 }
 
 /// A kernel with its shape.
-struct Shape {
-    kernel: Kernel,
-    threads: u32,
-    shared: usize,
-    stages: u32,
+pub(super) struct Shape {
+    pub(super) kernel: Kernel,
+    pub(super) threads: u32,
+    pub(super) shared: usize,
+    pub(super) stages: u32,
     /// Blocks that share a multiprocessor.
-    paired: u32,
+    pub(super) paired: u32,
     /// Row tiles of a block.
-    row_tiles: u32,
+    pub(super) row_tiles: u32,
     /// Warps that multiply.
-    warps: u32,
+    pub(super) warps: u32,
     /// Tokens of a block.
     tokens: u32,
 }
@@ -113,7 +113,7 @@ impl Shape {
     }
 
     /// Bytes of the parts of sums: two of each block.
-    fn partial_bytes(&self, grid: u32) -> usize {
+    pub(super) fn partial_bytes(&self, grid: u32) -> usize {
         2 * 4 * (grid * self.row_tiles * tiles::ROWS * self.tokens) as usize
     }
 }
@@ -231,7 +231,7 @@ impl Resolver<'_> {
         Ok(Launch::new(shape.kernel, [grid, 1, 1], shape.threads, &args).shared(shape.shared))
     }
 
-    fn is_hopper(&self) -> bool {
+    pub(super) fn is_hopper(&self) -> bool {
         self.properties.capability == 90
     }
 
@@ -291,6 +291,11 @@ fn hopper(matrices: &[Matrix], rows: u32, gated: bool) -> Result<Shape, RunError
         33..=64 => product_kernel!("hopper_", gated, types, 64),
         _ => product_kernel!("hopper_", gated, types, 128),
     };
+    Ok(hopper_shape(kernel, tokens, tile_bytes(matrices), types.0))
+}
+
+/// The shape of a kernel for Hopper that takes so many tokens at once; `tile_bytes` are those of the largest tile.
+pub(super) fn hopper_shape(kernel: Kernel, tokens: u32, tile_bytes: usize, ty: WeightType) -> Shape {
     // Warps that multiply, and row tiles of a block.
     let (warps, row_tiles) = match tokens {
         128 => (WARPS, 2 * WARPS),
@@ -300,11 +305,11 @@ fn hopper(matrices: &[Matrix], rows: u32, gated: bool) -> Result<Shape, RunError
     let (paired, room) = if tokens <= HOPPER_PAIRED { (2, HOPPER_SHARED_OF_TWO) } else { (1, HOPPER_SHARED) };
     // 64 columns of activations, and a tile of each row tile, or a quarter of one.
     let (acts, acts_pieces) = (tokens as usize * 128, if tokens > SMALL { 5 } else { 6 });
-    let weights = row_tiles as usize * tile_bytes(matrices) / if tiles::is_float(types.0) { 4 } else { 1 };
+    let weights = row_tiles as usize * tile_bytes / if tiles::is_float(ty) { 4 } else { 1 };
     let pieces = ((room - acts_pieces * acts) / weights).min(HOPPER_PIECES);
     // Each piece has two barriers of 8 bytes; the first begins on 1024 bytes.
     let shared = acts_pieces * acts + pieces * weights + 16 * (acts_pieces + pieces) + 1024;
-    Ok(Shape { kernel, threads: 32 * warps + 128, shared, stages: 0, paired, row_tiles, warps, tokens })
+    Shape { kernel, threads: 32 * warps + 128, shared, stages: 0, paired, row_tiles, warps, tokens }
 }
 
 /// On other devices: pieces of both in one ring.
@@ -316,15 +321,26 @@ fn ordinary(matrices: &[Matrix], rows: u32, gated: bool, most_shared: usize) -> 
         17..=32 => product_kernel!("batch_", gated, types, 32),
         _ => product_kernel!("batch_", gated, types, 64),
     };
-    let warps = if tiles::is_float(types.0) { WARPS / 2 } else { WARPS };
+    Ok(ordinary_shape(kernel, tokens, tile_bytes(matrices), types.0, most_shared))
+}
+
+/// As [`hopper_shape`], of a kernel for every device.
+pub(super) fn ordinary_shape(
+    kernel: Kernel,
+    tokens: u32,
+    tile_bytes: usize,
+    ty: WeightType,
+    most_shared: usize,
+) -> Shape {
+    let warps = if tiles::is_float(ty) { WARPS / 2 } else { WARPS };
     let paired = if tokens <= PAIRED { 2 } else { 1 };
     // Of two blocks each has half, less what the device keeps for itself.
     let most_shared = if paired == 2 { most_shared / 2 - RESERVED_SHARED } else { most_shared };
     let row_tiles = warps * if paired == 2 { 1 } else { 2 };
-    let piece = row_tiles as usize * tile_bytes(matrices) + tokens as usize / 8 * 4 * GROUP_BYTES;
+    let piece = row_tiles as usize * tile_bytes + tokens as usize / 8 * 4 * GROUP_BYTES;
     // Each piece has two barriers of 8 bytes.
     let stages = (most_shared / (piece + 16)).clamp(1, MOST_STAGES);
-    Ok(Shape {
+    Shape {
         kernel,
         threads: 32 * (warps + 1),
         shared: stages * (piece + 16),
@@ -333,7 +349,7 @@ fn ordinary(matrices: &[Matrix], rows: u32, gated: bool, most_shared: usize) -> 
         row_tiles,
         warps,
         tokens,
-    })
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use wootz_graph::{KvType, NodeId, Plan, Step, ValueId, WeightTable};
 use wootz_quant::WeightType;
 
 use super::batch;
+use crate::experts::Router;
 use crate::fuse::{Attend, Products};
 use crate::select;
 use crate::tiles;
@@ -42,17 +43,24 @@ impl Forms {
     pub(crate) fn new(plan: &Plan, weights: &WeightTable, fast_attend: bool, cache: KvType) -> Forms {
         let mut forms = Forms::default();
         let mut turn = 0;
-        for (index, step) in plan.steps.iter().enumerate().filter(|(_, s)| s.kernel == select::MATVEC) {
-            let products = Products::of(&plan.graph, &step.nodes);
-            if let Some(glu) = products.glu {
-                let out = plan.graph.node(glu).outs[0];
-                if forms.fits_acts(plan, weights, out) {
-                    forms.acts.insert(out);
+        for (index, step) in plan.steps.iter().enumerate() {
+            let outs: Vec<ValueId> = match step.kernel {
+                select::MATVEC => {
+                    let products = Products::of(&plan.graph, &step.nodes);
+                    if let Some(glu) = products.glu {
+                        let out = plan.graph.node(glu).outs[0];
+                        if forms.fits_acts(plan, weights, out) {
+                            forms.acts.insert(out);
+                        }
+                        continue;
+                    }
+                    products.linears.iter().map(|n| plan.graph.node(*n).outs[0]).collect()
                 }
-                continue;
-            }
-            let outs = products.linears.iter().map(|n| plan.graph.node(*n).outs[0]);
-            let outs: Vec<ValueId> = outs.collect();
+                select::EXPERTS if plan.graph.ty(step.outs[0]).rows(&plan.graph.key) <= 1 => {
+                    step.outs.clone()
+                }
+                _ => continue,
+            };
             // The readers come within the next two steps: long before the buffer's next turn.
             let readers = &plan.steps[index + 1..plan.steps.len().min(index + 3)];
             if outs.iter().any(|v| !forms.adds(plan, readers, *v, fast_attend)) {
@@ -115,13 +123,18 @@ impl Forms {
     fn adds(&self, plan: &Plan, readers: &[Step], value: ValueId, fast_attend: bool) -> bool {
         let all = plan.graph.readers(value).count();
         let own = readers.iter().filter(|step| step.ins.contains(&value));
+        let is_summand = |(x, y): (ValueId, Option<ValueId>)| {
+            y == Some(value) && x != value && !self.tails.contains_key(&x)
+        };
         let mut found = 0;
         for step in own {
             let adds = match step.kernel {
                 select::ATTEND => fast_attend,
                 select::MATVEC | select::PRODUCTS => {
-                    let (x, y) = Products::of(&plan.graph, &step.nodes).input(&plan.graph);
-                    y == Some(value) && x != value && !self.tails.contains_key(&x)
+                    is_summand(Products::of(&plan.graph, &step.nodes).input(&plan.graph))
+                }
+                select::ROUTER => {
+                    Router::of(&plan.graph, &step.nodes).is_some_and(|r| is_summand(r.input(&plan.graph)))
                 }
                 _ => false,
             };

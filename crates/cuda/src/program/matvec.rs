@@ -1,7 +1,7 @@
 //! Launches of the products of one row.
 
 use wootz_graph::op::{Linear, Op};
-use wootz_graph::{NodeId, RunError, Step};
+use wootz_graph::{NodeId, RunError, Step, ValueId};
 use wootz_quant::WeightType;
 
 use super::{Resolver, Value};
@@ -23,7 +23,8 @@ const MOST_SUMS_AT_ONCE: usize = 12;
 const OTHER_BYTES: usize = 640;
 
 /// How a kernel gets its activations, in the order of its source.
-enum Input {
+#[derive(Clone, Copy)]
+pub(super) enum Input {
     Ready = 0,
     Quantize = 1,
     RmsNorm = 2,
@@ -81,27 +82,12 @@ impl Resolver<'_> {
         };
         let value = self.value(x)?;
         let mut args = MatvecArgs {
-            seg: [Segment::EMPTY; SEGMENTS],
-            acts: value.ptr(),
-            x: value.ptr(),
             y: y.map(|y| self.value(y)).transpose()?.map_or(Ptr::NULL, |y| y.ptr()),
             y_tail: y.and_then(|y| self.forms.tail(y, self.tails)).map_or(Ptr::NULL, Ptr::new),
             x_out: self.kept_sum(step, &products)?,
             norm,
-            residual: Ptr::NULL,
-            acts_out: Mut::NULL,
-            experts: Ptr::NULL,
-            expert_bytes: 0,
             eps,
-            input: input as u32,
-            segs: 0,
-            cols: value.cols,
-            k_tiles: value.cols.div_ceil(tiles::COLS),
-            split: 0,
-            gate: 0,
-            used: 0,
-            shared_input: 0,
-            unused: 0,
+            ..MatvecArgs::new(input, value.address, value.cols)
         };
         let matrices = self.matrices(&products)?;
         if let Some(glu) = products.glu {
@@ -147,13 +133,17 @@ impl Resolver<'_> {
 
     /// Where a step's sum is kept, if something else reads it.
     pub(super) fn kept_sum(&self, step: &Step, products: &Products) -> Result<Mut<f32>, RunError> {
-        let sum = products.add.map(|n| self.plan.graph.node(n).outs[0]);
-        let kept = sum.filter(|sum| step.outs.contains(sum));
+        self.kept(step, products.add.map(|n| self.plan.graph.node(n).outs[0]))
+    }
+
+    /// Where a value is kept, if something outside the step reads it.
+    pub(super) fn kept(&self, step: &Step, value: Option<ValueId>) -> Result<Mut<f32>, RunError> {
+        let kept = value.filter(|value| step.outs.contains(value));
         Ok(kept.map(|sum| self.value(sum)).transpose()?.map_or(Mut::NULL, |sum: Value| sum.out()))
     }
 
     /// `tiles_a_row`: 2 for gated products, which take row tiles in pairs.
-    fn matvec_launch(
+    pub(super) fn matvec_launch(
         &self,
         kernel: Kernel,
         ty: WeightType,
@@ -161,7 +151,9 @@ impl Resolver<'_> {
         args: &MatvecArgs,
     ) -> Launch {
         let acts = if tiles::is_float(ty) { 4 * tiles::COLS as usize } else { tiles::acts_bytes(1) };
-        let others = args.k_tiles as usize * acts + OTHER_BYTES;
+        // All experts of a row have activations of their own, but those that gated products share.
+        let copies = if tiles_a_row == 1 { args.used.max(1) } else { 1 };
+        let others = (copies * args.k_tiles) as usize * acts + OTHER_BYTES;
         let room = (self.properties.shared_per_block as usize).saturating_sub(others);
         let blocks = self.properties.multiprocessors.min(row_tiles);
         // Cut evenly, a block may begin and end within a row tile.
@@ -169,6 +161,34 @@ impl Resolver<'_> {
         let sums = if own <= MOST_SUMS_AT_ONCE { own.max(MOST_SUMS) } else { MOST_SUMS };
         let shared = others + SUM_BYTES * (room / SUM_BYTES / 2 * 2).min(sums).max(2);
         Launch::new(kernel, [blocks, 1, 1], THREADS, args).shared(shared)
+    }
+}
+
+impl MatvecArgs {
+    /// Products of activations at an address, with no matrices yet.
+    pub(super) fn new(input: Input, address: u64, cols: u32) -> MatvecArgs {
+        MatvecArgs {
+            seg: [Segment::EMPTY; SEGMENTS],
+            acts: Ptr::new(address),
+            x: Ptr::new(address),
+            y: Ptr::NULL,
+            y_tail: Ptr::NULL,
+            x_out: Mut::NULL,
+            norm: Ptr::NULL,
+            residual: Ptr::NULL,
+            acts_out: Mut::NULL,
+            experts: Ptr::NULL,
+            weights: Ptr::NULL,
+            expert_bytes: 0,
+            eps: 0.0,
+            input: input as u32,
+            segs: 0,
+            cols,
+            k_tiles: cols.div_ceil(tiles::COLS),
+            split: 0,
+            gate: 0,
+            used: 0,
+        }
     }
 }
 

@@ -2,9 +2,13 @@
 
 pub(crate) mod attend;
 pub(crate) mod batch;
+#[cfg(test)]
+mod expert_tests;
 mod forms;
 mod matvec;
+pub(crate) mod router;
 mod simple;
+pub(crate) mod sorted;
 #[cfg(test)]
 mod tests;
 
@@ -152,6 +156,8 @@ impl Resolver<'_> {
                 select::MATVEC => self.matvec(step)?,
                 select::PRODUCTS => self.products(step)?,
                 select::ATTEND => self.attend(step)?,
+                select::ROUTER => vec![self.router(step)?],
+                select::EXPERTS => self.experts(step)?,
                 _ => self.step(step)?,
             });
             steps.push(launches);

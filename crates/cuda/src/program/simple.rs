@@ -6,7 +6,7 @@ use wootz_graph::{BLOCK_TOKENS, CacheId, KvType, Node, RunError, Step, WeightId}
 use super::{Resolver, RopeSlot, Value};
 use crate::args::*;
 use crate::machine::{Kernel, Launch};
-use crate::select::{ADD_NORM, Kernels};
+use crate::select::{ADD_NORM, Kernels, LINEAR_F32};
 
 /// Threads of kernels that work on rows or elements.
 const THREADS: u32 = 256;
@@ -14,6 +14,8 @@ const THREADS: u32 = 256;
 const EMBED_THREADS: u32 = 64;
 /// Blocks that fill any device a few times over, for kernels whose threads take several elements.
 const MANY_BLOCKS: u32 = 2048;
+/// Columns of a group up to which a warp normalises it.
+const MOST_GROUP_COLS: u32 = 512;
 /// Warps of a block of plain products.
 const LINEAR_WARPS: u32 = 4;
 /// Rows that a warp of plain products takes.
@@ -57,7 +59,13 @@ impl Resolver<'_> {
         let [node] = step.nodes[..] else {
             return Err(RunError::Plan(format!("unknown kernel {}", step.kernel)));
         };
-        Ok(vec![self.node(graph.node(node))?])
+        let node = graph.node(node);
+        match &node.op {
+            Op::Linear(linear) if step.kernel == LINEAR_F32 => {
+                Ok(vec![self.linear_f32(linear, self.value(node.ins[0])?, self.value(node.outs[0])?)?])
+            }
+            _ => Ok(vec![self.node(node)?]),
+        }
     }
 
     /// The launch of one node.
@@ -153,8 +161,13 @@ impl Resolver<'_> {
             eps: norm.eps,
             centred: u32::from(norm.kind == NormKind::Layer),
         };
+        let width = x.cols / norm.groups;
+        if sum.is_none() && norm.groups > 1 && width <= MOST_GROUP_COLS {
+            let blocks = (x.most * norm.groups).div_ceil(THREADS / 32);
+            return Ok(Launch::new(Kernel::new("norm", "norm_groups"), [blocks, 1, 1], THREADS, &args));
+        }
         // About four elements a thread.
-        let threads = (x.cols / norm.groups).div_ceil(4).next_multiple_of(32).clamp(32, 1024);
+        let threads = width.div_ceil(4).next_multiple_of(32).clamp(32, 1024);
         Ok(Launch::new(Kernel::new("norm", "norm_rows"), [x.most * norm.groups, 1, 1], threads, &args))
     }
 
@@ -322,13 +335,25 @@ impl Resolver<'_> {
     }
 
     fn route(&self, route: &Route, scores: Value, ids: Value, weights: Value) -> Result<Launch, RunError> {
-        let args = RouteArgs {
-            rows: self.rows(scores.rows),
-            scores: scores.ptr(),
+        let args = self.route_args(route, scores.ptr(), scores.cols, (ids, weights))?;
+        let shared = choice_bytes(&args);
+        Ok(Launch::new(Kernel::new("route", "route"), [scores.most, 1, 1], 32, &args).shared(shared))
+    }
+
+    pub(super) fn route_args(
+        &self,
+        route: &Route,
+        scores: Ptr<f32>,
+        experts: u32,
+        (ids, weights): (Value, Value),
+    ) -> Result<RouteArgs, RunError> {
+        Ok(RouteArgs {
+            rows: self.rows(ids.rows),
+            scores,
             bias: self.weights.vector(route.bias, 0)?,
             ids: ids.out(),
             weights: weights.out(),
-            experts: scores.cols,
+            experts,
             used: route.used,
             gating: match route.gating {
                 Gating::Softmax => 0,
@@ -338,10 +363,13 @@ impl Resolver<'_> {
             normalize: u32::from(route.normalize),
             scale: route.scale,
             unused: 0,
-        };
-        let shared = 2 * 4 * scores.cols as usize;
-        Ok(Launch::new(Kernel::new("route", "route"), [scores.most, 1, 1], 32, &args).shared(shared))
+        })
     }
+}
+
+/// Bytes of shared memory of a choice.
+pub(super) fn choice_bytes(args: &RouteArgs) -> usize {
+    4 * (2 * args.experts + args.used) as usize
 }
 
 const _: () = assert!(BLOCK_TOKENS == 32, "kernels/cache.cuh is written for blocks of 32 positions");
