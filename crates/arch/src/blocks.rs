@@ -1,9 +1,9 @@
 //! Pieces that families are built from.
 
-use wootz_graph::op::{Activation, Attention, Linear, Norm, NormKind, Rope, RopeStyle, Yarn};
+use wootz_graph::op::{Activation, Attention, Gating, Linear, Norm, NormKind, Rope, RopeStyle, Route, Yarn};
 use wootz_graph::{CacheId, GraphBuilder, Output, Outputs, ValueId, Wants, WeightSpec};
 
-use crate::hparams::{HParams, RopeScaling};
+use crate::hparams::{Experts, HParams, RopeScaling};
 
 /// Name of a layer's tensor.
 pub(crate) fn name(layer: u16, tensor: &str) -> String {
@@ -42,14 +42,32 @@ pub(crate) fn head_norm_weights(hp: &HParams, layer: u16, spec: &mut WeightSpec)
     spec.vector(name(layer, "attn_k_norm.weight"), u64::from(hp.k_dim));
 }
 
-/// Names a layer's gated feed-forward block.
+/// Names a layer's gated feed-forward block, or its router and experts.
 pub(crate) fn feed_forward_weights(hp: &HParams, layer: u16, spec: &mut WeightSpec) {
     let (dim, ff) = (u64::from(hp.dim), u64::from(hp.feed_forward[usize::from(layer)]));
     spec.vector(name(layer, "ffn_norm.weight"), dim);
+    if let Some(experts) = &hp.experts {
+        return expert_weights(experts, dim, layer, spec);
+    }
     for (tensor, rows, cols) in [("ffn_gate", ff, dim), ("ffn_up", ff, dim), ("ffn_down", dim, ff)] {
         spec.matrix(name(layer, &format!("{tensor}.weight")), rows, cols);
         spec.vector(name(layer, &format!("{tensor}.bias")), rows);
         spec.optional();
+    }
+}
+
+fn expert_weights(experts: &Experts, dim: u64, layer: u16, spec: &mut WeightSpec) {
+    let ff = u64::from(experts.feed_forward);
+    spec.matrix(name(layer, "ffn_gate_inp.weight"), u64::from(experts.count), dim);
+    for (tensor, rows, cols) in [("gate", ff, dim), ("up", ff, dim), ("down", dim, ff)] {
+        spec.experts(name(layer, &format!("ffn_{tensor}_exps.weight")), experts.count, rows, cols);
+    }
+    if let Some(shared) = experts.shared {
+        let ff = u64::from(shared);
+        spec.vector(name(layer, "ffn_gate_inp_shexp.weight"), dim);
+        for (tensor, rows, cols) in [("gate", ff, dim), ("up", ff, dim), ("down", dim, ff)] {
+            spec.matrix(name(layer, &format!("ffn_{tensor}_shexp.weight")), rows, cols);
+        }
     }
 }
 
@@ -170,10 +188,54 @@ pub(crate) fn feed_forward(
     h: ValueId,
     activation: Activation,
 ) -> ValueId {
-    let gate = project(b, layer, h, "ffn_gate");
-    let up = project(b, layer, h, "ffn_up");
+    gated(b, layer, h, activation, ["ffn_gate", "ffn_up", "ffn_down"])
+}
+
+/// As [`feed_forward`], with matrices of these names.
+fn gated(
+    b: &mut GraphBuilder<'_>,
+    layer: u16,
+    h: ValueId,
+    activation: Activation,
+    [gate, up, down]: [&'static str; 3],
+) -> ValueId {
+    let gate = project(b, layer, h, gate);
+    let up = project(b, layer, h, up);
     let y = b.glu(gate, up, activation);
-    project(b, layer, y, "ffn_down")
+    project(b, layer, y, down)
+}
+
+/// Feed-forward blocks of the experts that a router chooses for each row: `Σ weight * down(silu(gate(h)) * up(h))`, with
+/// weights from a softmax over the scores of all experts.
+fn expert_feed_forward(experts: &Experts, b: &mut GraphBuilder<'_>, layer: u16, h: ValueId) -> ValueId {
+    let scores = project(b, layer, h, "ffn_gate_inp");
+    let route = Route {
+        used: experts.used,
+        gating: Gating::Softmax,
+        normalize: experts.normalize,
+        scale: 1.0,
+        bias: None,
+    };
+    let (ids, weights) = b.route(scores, route);
+    let product = |b: &mut GraphBuilder<'_>, x: ValueId, tensor: &'static str| {
+        let weight = b.weight(&name(layer, &format!("{tensor}.weight")));
+        b.expert_linear(x, ids, weight, tensor)
+    };
+    let gate = product(b, h, "ffn_gate_exps");
+    let up = product(b, h, "ffn_up_exps");
+    let y = b.glu(gate, up, Activation::Silu);
+    let y = product(b, y, "ffn_down_exps");
+    let y = b.combine(y, weights);
+    if experts.shared.is_none() {
+        return y;
+    }
+    let shared = gated(b, layer, h, Activation::Silu, ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"]);
+    // The weight of the shared expert is the sigmoid of one score: a choice among one.
+    let score = project(b, layer, h, "ffn_gate_inp_shexp");
+    let route = Route { used: 1, gating: Gating::Sigmoid, normalize: false, scale: 1.0, bias: None };
+    let (_, weight) = b.route(score, route);
+    let shared = b.combine(shared, weight);
+    b.add(y, shared, "ffn_shexp_sum")
 }
 
 /// The residual stream as a layer goes on with it after attention: in the last layer, only the rows returned.
@@ -230,7 +292,7 @@ pub(crate) fn finish(hp: &HParams, b: &mut GraphBuilder<'_>, x: ValueId) {
     b.output(Output::Logits, logits);
 }
 
-/// A decoder whose layers are a norm, attention, a norm and a gated feed-forward block, each added to the stream.
+/// A decoder whose layers are a norm, attention, a norm and a gated feed-forward block or experts, each added to the stream.
 pub(crate) fn plain_decoder(hp: &HParams, b: &mut GraphBuilder<'_>, style: RopeStyle, head_norm: bool) {
     let table = b.weight("token_embd.weight");
     let mut x = b.embed(table, hp.embedding_scale);
@@ -241,7 +303,10 @@ pub(crate) fn plain_decoder(hp: &HParams, b: &mut GraphBuilder<'_>, style: RopeS
         x = residual(hp, b, layer, x);
         x = b.add(x, y, "attn_residual");
         let h = rms_norm(hp, b, x, &name(layer, "ffn_norm.weight"), "ffn_norm");
-        let y = feed_forward(b, layer, h, Activation::Silu);
+        let y = match &hp.experts {
+            Some(experts) => expert_feed_forward(experts, b, layer, h),
+            None => feed_forward(b, layer, h, Activation::Silu),
+        };
         x = b.add(x, y, "ffn_residual");
     }
     finish(hp, b, x);

@@ -25,6 +25,8 @@ pub struct HParams {
     pub v_dim: u32,
     /// Columns between the projections of the feed-forward block, by layer.
     pub feed_forward: Vec<u32>,
+    /// The experts that take the place of the feed-forward block; `None` for a dense model.
+    pub experts: Option<Experts>,
     /// Added under the root of norms.
     pub norm_eps: f32,
     /// Rotary embedding of layers with full attention.
@@ -51,6 +53,21 @@ pub struct HParams {
     pub pooling: Option<Pooling>,
     /// Labels that the classifier scores.
     pub labels: Vec<String>,
+}
+
+/// Experts of a layer: gated feed-forward blocks, some of which each row goes through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Experts {
+    /// Experts of a layer.
+    pub count: u32,
+    /// Experts that a row goes through.
+    pub used: u32,
+    /// Columns between the projections of an expert.
+    pub feed_forward: u32,
+    /// Whether the weights of the chosen experts are divided by their sum.
+    pub normalize: bool,
+    /// Columns between the projections of the expert that every row goes through besides, where there is one.
+    pub shared: Option<u32>,
 }
 
 /// How the rows of a text become one embedding or score.
@@ -220,8 +237,44 @@ impl<'a> Keys<'a> {
     }
 }
 
+/// The largest number of experts that is believed.
+const MAX_EXPERTS: u32 = 4096;
+
+impl Experts {
+    /// Reads the experts of a family that has them in some of its files; `None` where the file names none. A file that does
+    /// not say how wide they are has them as wide as its feed-forward blocks.
+    pub(crate) fn read(
+        keys: &Keys<'_>,
+        feed_forward: u32,
+        normalize: bool,
+    ) -> Result<Option<Experts>, ArchError> {
+        if keys.opt_u32("expert_count")?.unwrap_or(0) == 0 {
+            return Ok(None);
+        }
+        Experts::required(keys, feed_forward, normalize).map(Some)
+    }
+
+    /// As [`Experts::read`], of a family whose files all have them.
+    pub(crate) fn required(
+        keys: &Keys<'_>,
+        feed_forward: u32,
+        normalize: bool,
+    ) -> Result<Experts, ArchError> {
+        const WIDTH: &str = "expert_feed_forward_length";
+        let count = keys.bounded("expert_count", 1, MAX_EXPERTS)?;
+        let width = keys.opt_u32(WIDTH)?.unwrap_or(feed_forward);
+        Ok(Experts {
+            count,
+            used: keys.bounded("expert_used_count", 1, count)?,
+            feed_forward: keys.check(WIDTH, width, 1, MAX_SIZE)?,
+            normalize,
+            shared: None,
+        })
+    }
+}
+
 /// The largest number of columns or entries that is believed: larger ones overflow sizes before they fit a machine.
-const MAX_SIZE: u32 = 1 << 24;
+pub(crate) const MAX_SIZE: u32 = 1 << 24;
 
 impl HParams {
     /// Reads what most families share; a family then changes what it has otherwise.
@@ -263,6 +316,7 @@ impl HParams {
             vocab,
             context_length: keys.bounded("context_length", 1, 1 << 30)?,
             feed_forward: keys.per_layer("feed_forward_length", layers, 1, MAX_SIZE)?,
+            experts: None,
             norm_eps: keys.opt_f32("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
             rope: RopeParams::read(&keys, k_dim)?,
             window_rope_base: keys.opt_f32("rope.freq_base_swa")?.unwrap_or(10_000.0),

@@ -14,11 +14,13 @@ mod llama;
 mod model;
 mod nomic_bert;
 mod qwen2;
+mod qwen2moe;
 mod qwen3;
+mod qwen3moe;
 mod tiny;
 
 pub use error::ArchError;
-pub use hparams::{HParams, Pooling, RopeParams, RopeScaling};
+pub use hparams::{Experts, HParams, Pooling, RopeParams, RopeScaling};
 pub use model::Model;
 pub use tiny::{Setting, TinyModel};
 
@@ -58,7 +60,7 @@ macro_rules! architectures {
     };
 }
 
-architectures!(llama, qwen2, qwen3, gemma3, bert, nomic_bert);
+architectures!(llama, qwen2, qwen2moe, qwen3, qwen3moe, gemma3, bert, nomic_bert);
 
 /// The families that generate text.
 pub fn decoders() -> impl Iterator<Item = &'static dyn Architecture> {

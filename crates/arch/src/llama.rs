@@ -1,4 +1,4 @@
-//! Llama 1 to 3, Mistral, SmolLM2 and others that keep their layout.
+//! Llama 1 to 3, Mistral, SmolLM2 and others that keep their layout; Mixtral, whose files have the same name.
 
 use wootz_gguf::Metadata;
 use wootz_graph::op::RopeStyle;
@@ -7,7 +7,7 @@ use wootz_graph::{GraphBuilder, WeightSpec};
 use crate::Architecture;
 use crate::blocks;
 use crate::error::ArchError;
-use crate::hparams::HParams;
+use crate::hparams::{Experts, HParams, Keys};
 use crate::tiny::TinyModel;
 
 pub(crate) struct Family;
@@ -18,15 +18,10 @@ impl Architecture for Family {
     }
 
     fn hparams(&self, meta: &Metadata) -> Result<HParams, ArchError> {
-        let experts = meta.opt_u32("llama.expert_count")?.unwrap_or(0);
-        if experts > 0 {
-            return Err(ArchError::Value {
-                key: "llama.expert_count".into(),
-                found: experts.to_string(),
-                expected: "0: mixtures of experts are not supported in this family yet".into(),
-            });
-        }
-        HParams::read(meta, self.name())
+        let mut hp = HParams::read(meta, self.name())?;
+        // As Mixtral does it, weights of the chosen experts add up to 1.
+        hp.experts = Experts::read(&Keys::new(meta, self.name()), hp.feed_forward[0], true)?;
+        Ok(hp)
     }
 
     fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {

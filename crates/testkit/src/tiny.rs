@@ -35,6 +35,9 @@ pub fn build_model(arch: &dyn Architecture, tiny: &TinyModel, types: Types, seed
         let vector = entry.rows == 1;
         // Norm weights and frequency factors around 1, matrices so that the stream keeps its size.
         let deviation = 1.0 / (entry.cols as f32).sqrt();
+        // Routers are sure: the last expert chosen has little weight, so that rounding, which may choose another in its place,
+        // changes little.
+        let deviation = if is_router(entry) { 6.0 * deviation } else { deviation };
         (0..entry.rows * entry.cols)
             .map(|_| match vector {
                 true if entry.name.ends_with(".bias") => rng.normal() * 0.1,
@@ -79,7 +82,9 @@ pub fn build_with(
         let n = (entry.rows * entry.cols) as usize;
         let vector = entry.rows == 1;
         let large = entry.name == "token_embd.weight" || entry.name == "output.weight";
-        let ty = match (vector, large) {
+        // Files keep the router of experts as it was trained.
+        let exact = vector || is_router(entry);
+        let ty = match (exact, large) {
             (true, _) => WeightType::F32,
             (false, true) => types.1,
             (false, false) => types.0,
@@ -90,6 +95,11 @@ pub fn build_with(
             .expect("dimensions of the fixture");
     }
     writer.to_bytes().expect("a small file")
+}
+
+/// Whether a tensor gives the scores of experts.
+fn is_router(entry: &SpecEntry) -> bool {
+    entry.name.ends_with("ffn_gate_inp.weight")
 }
 
 /// A byte-level vocabulary with one merge and special tokens.

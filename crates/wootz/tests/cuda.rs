@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wootz::{Context, ContextOptions, Error, KvType, Model, ModelOptions, RowsWanted, StepPart};
-use wootz_arch::{decoders, encoders};
+use wootz_arch::{Architecture, Setting, TinyModel, decoders, encoders};
 use wootz_quant::WeightType;
 use wootz_testkit::{models, nmse, tiny};
 
@@ -26,6 +26,24 @@ fn gpu() -> Option<String> {
         eprintln!("NOT RUN: there is no GPU that NVIDIA's driver knows");
     }
     id
+}
+
+fn model(arch: &dyn Architecture, tiny: &TinyModel, types: tiny::Types) -> Arc<Model> {
+    let bytes = tiny::build_model(arch, tiny, types, 7);
+    Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap())
+}
+
+/// A family's tiny model, every row of which goes through all experts if there are any: where scores are nearly equal,
+/// rounding would choose another one on each side.
+fn every_expert(arch: &dyn Architecture, types: tiny::Types) -> Arc<Model> {
+    let plain = model(arch, &arch.tiny(), types);
+    match &plain.arch().hparams().experts {
+        None => plain,
+        Some(experts) => {
+            let tiny = arch.tiny().with("expert_used_count", Setting::U32(experts.count));
+            model(arch, &tiny, types)
+        }
+    }
 }
 
 fn context(model: &Arc<Model>, device: &str, kv: KvType) -> Context {
@@ -64,13 +82,15 @@ fn run(context: &mut Context, prompt: &[u32], chunk: usize, after: &[u32]) -> Ve
     rows
 }
 
-/// The largest difference with a type of cache: values on the edge between two codes fall to either side.
-fn allowed(limit: f64, kv: KvType) -> f64 {
-    match kv {
+/// The largest difference with a type of cache: values on the edge between two codes fall to either side. A router gives
+/// differences of what it sees on to the weights of experts.
+fn allowed(limit: f64, kv: KvType, model: &Model) -> f64 {
+    let limit = match kv {
         KvType::Q4_0 => limit.max(5e-2),
         KvType::Q8_0 | KvType::BF16 => limit.max(1e-3),
         KvType::F16 | KvType::F32 => limit,
-    }
+    };
+    if model.arch().hparams().experts.is_some() { 4.0 * limit } else { limit }
 }
 
 #[test]
@@ -78,8 +98,7 @@ fn every_family_gives_what_the_cpu_gives() {
     let Some(gpu) = gpu() else { return };
     for arch in decoders() {
         for (types, limit) in TYPES {
-            let bytes = tiny::build(arch, types, 7);
-            let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
+            let model = every_expert(arch, types);
             for kv in KvType::ALL {
                 let expected = run(&mut context(&model, "cpu", kv), &text(200), 200, &text(20));
                 let mut context = context(&model, &gpu, kv);
@@ -89,12 +108,31 @@ fn every_family_gives_what_the_cpu_gives() {
                         let error = nmse(found, expected);
                         let name = arch.name();
                         assert!(
-                            error < allowed(limit, kv),
+                            error < allowed(limit, kv, &model),
                             "{name}, {types:?}, {} cache, chunks of {chunk}, row {step}: {error:.1e}",
                             kv.name()
                         );
                     }
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_experts_chosen_are_those_of_the_cpu() {
+    let Some(gpu) = gpu() else { return };
+    for arch in decoders() {
+        let model = model(arch, &arch.tiny(), tiny::Types::FLOAT);
+        if model.arch().hparams().experts.is_none() {
+            continue;
+        }
+        let expected = run(&mut context(&model, "cpu", KvType::F32), &text(200), 200, &text(20));
+        for chunk in [200, 70, 5, 1] {
+            let found = run(&mut context(&model, &gpu, KvType::F32), &text(200), chunk, &text(20));
+            for (step, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                let error = nmse(found, expected);
+                assert!(error < 1e-4, "{}, chunks of {chunk}, row {step}: {error:.1e}", arch.name());
             }
         }
     }
@@ -130,12 +168,12 @@ fn several_sequences_together_give_what_the_cpu_gives() {
     let Some(gpu) = gpu() else { return };
     for arch in decoders() {
         for (types, limit) in TYPES {
-            let bytes = tiny::build(arch, types, 7);
-            let model = Arc::new(Model::from_bytes(bytes, &ModelOptions::default()).unwrap());
+            let model = every_expert(arch, types);
             let expected = run_together(&mut context(&model, "cpu", KvType::F16));
             let found = run_together(&mut context(&model, &gpu, KvType::F16));
             for (row, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 let error = nmse(found, expected);
+                let limit = allowed(limit, KvType::F16, &model);
                 assert!(error < limit, "{}, {types:?}, row {row}: {error:.1e}", arch.name());
             }
         }

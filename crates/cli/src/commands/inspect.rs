@@ -91,7 +91,15 @@ fn model_text(model: &Model, context: usize) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| text.push_str(&labelled(name, value));
     line("layers", hp.layers.to_string());
-    line("width", format!("{}, feed-forward {}", hp.dim, range(&hp.feed_forward)));
+    match &hp.experts {
+        None => line("width", format!("{}, feed-forward {}", hp.dim, range(&hp.feed_forward))),
+        Some(experts) => {
+            line("width", hp.dim.to_string());
+            let shared = experts.shared.map_or(String::new(), |width| format!(", one of {width} always"));
+            let (count, used, width) = (experts.count, experts.used, experts.feed_forward);
+            line("experts", format!("{used} of {count}, each {width} wide{shared}"));
+        }
+    }
     line("heads", format!("{} over {}, {} wide", range(&hp.heads), range(&hp.kv_heads), hp.k_dim));
     if let Some(window) = hp.window {
         let n = hp.windowed.iter().filter(|w| **w).count();

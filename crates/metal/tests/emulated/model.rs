@@ -52,6 +52,10 @@ impl TinyModel {
         TinyModel { arch, source: Arc::new(Source { file, tensors }) }
     }
 
+    pub(crate) fn has_experts(&self) -> bool {
+        self.arch.hparams().experts.is_some()
+    }
+
     fn layout(&self, kv: KvType) -> CacheLayout {
         let blocks = (SPAN / BLOCK_TOKENS) as u32;
         CacheLayout {

@@ -27,8 +27,11 @@ fn run(setup: impl Fn() -> Setup, types: tiny::Types, kv: KvType) {
         let what = format!("{} on {}, {types:?}", family.name(), setup().profile.name);
         let found = model.run(&backend(setup()), kv, &prompt(), 5);
         let (logits, tokens) = found.unwrap_or_else(|e| panic!("{what}: {e}"));
-        let (_, expected) = model.run(&cpu, kv, &prompt(), 5).unwrap();
-        assert_eq!(tokens, expected, "{what}: other tokens than the CPU");
+        // Where the CPU rounds activations to 8 bits, it may choose other experts, and then other tokens.
+        if types.0 == WeightType::F32 || !model.has_experts() {
+            let (_, expected) = model.run(&cpu, kv, &prompt(), 5).unwrap();
+            assert_eq!(tokens, expected, "{what}: other tokens than the CPU");
+        }
         let error = nmse(&logits, &model.reference(kv, &prompt(), &tokens));
         assert!(error < 1e-6, "{what}: error {error:.1e}");
     }

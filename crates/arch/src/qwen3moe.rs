@@ -1,0 +1,49 @@
+//! Qwen 3 with experts in place of feed-forward blocks.
+
+use wootz_gguf::Metadata;
+use wootz_graph::op::RopeStyle;
+use wootz_graph::{GraphBuilder, WeightSpec};
+
+use crate::Architecture;
+use crate::blocks;
+use crate::error::ArchError;
+use crate::hparams::{Experts, HParams, Keys};
+use crate::tiny::{Setting, TinyModel};
+
+pub(crate) struct Family;
+
+impl Architecture for Family {
+    fn name(&self) -> &'static str {
+        "qwen3moe"
+    }
+
+    fn hparams(&self, meta: &Metadata) -> Result<HParams, ArchError> {
+        let mut hp = HParams::read(meta, self.name())?;
+        hp.experts = Some(Experts::required(&Keys::new(meta, self.name()), hp.feed_forward[0], true)?);
+        Ok(hp)
+    }
+
+    fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {
+        blocks::model_weights(hp, spec);
+        for layer in 0..hp.layers {
+            blocks::attention_weights(hp, layer, spec);
+            blocks::head_norm_weights(hp, layer, spec);
+            blocks::feed_forward_weights(hp, layer, spec);
+        }
+    }
+
+    fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {
+        blocks::plain_decoder(hp, b, RopeStyle::Halves, true);
+    }
+
+    fn tiny(&self) -> TinyModel {
+        // Experts narrower than the feed-forward length, which no tensor has, as in the real models.
+        TinyModel::new(self.name())
+            .with("attention.key_length", Setting::U32(64))
+            .with("attention.value_length", Setting::U32(64))
+            .with("rope.freq_base", Setting::F32(1_000_000.0))
+            .with("expert_count", Setting::U32(8))
+            .with("expert_used_count", Setting::U32(3))
+            .with("expert_feed_forward_length", Setting::U32(96))
+    }
+}
