@@ -34,12 +34,23 @@ class Shape:
     tied: bool
     biases: bool
     context: int
+    # Of a layer, and those that a token goes through; `inner` is then the width of one.
+    experts: int = 0
+    used: int = 0
+    head_norms: bool = False
 
 
 SHAPES = {
     "llama-3.2-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128256, 5e5, 1e-5, True, False, 131072),
     "qwen2.5-7b": Shape("qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 1e6, 1e-6, False, True, 32768),
+    "qwen3-30b-a3b": Shape(
+        "qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, 1e6, 1e-6, False, False, 40960, 128, 8, True
+    ),
+    # Small enough for a CPU's memory and patience.
+    "small-experts": Shape("qwen3moe", 8, 1024, 512, 16, 4, 64, 32768, 1e6, 1e-6, False, False, 8192, 32, 4, True),
 }
+# Blocks after which a tensor repeats: a prime number, so that no two rows are the same.
+DISTINCT_BLOCKS = 262_139
 # Scales that keep weights of random codes at a standard deviation of some hundredths, as those of real models are; by
 # their places in a block.
 SCALES = {Type.Q4_K: [(0, 8e-5), (2, 6e-4)], Type.Q6_K: [(208, 6.2e-5)]}
@@ -63,11 +74,20 @@ def tensors(shape):
         matrices = [
             ("attn_q", queries, shape.width, Type.Q4_K), ("attn_k", keys, shape.width, Type.Q4_K),
             ("attn_v", keys, shape.width, good), ("attn_output", shape.width, queries, Type.Q4_K),
+        ]
+        kind, experts = ("_exps", (shape.experts,)) if shape.experts else ("", ())
+        blocks = [
             ("ffn_gate", shape.inner, shape.width, Type.Q4_K), ("ffn_up", shape.inner, shape.width, Type.Q4_K),
             ("ffn_down", shape.width, shape.inner, good),
         ]
         for norm in ["attn_norm", "ffn_norm"]:
             yield f"blk.{layer}.{norm}.weight", (shape.width,), Type.F32
+        for norm in ["attn_q_norm", "attn_k_norm"] if shape.head_norms else []:
+            yield f"blk.{layer}.{norm}.weight", (shape.head,), Type.F32
+        if shape.experts:
+            yield f"blk.{layer}.ffn_gate_inp.weight", (shape.experts, shape.width), Type.F32
+        for name, rows, columns, ty in blocks:
+            yield f"blk.{layer}.{name}{kind}.weight", (*experts, rows, columns), ty
         for name, rows, columns, ty in matrices:
             yield f"blk.{layer}.{name}.weight", (rows, columns), ty
             if shape.biases and name in ["attn_q", "attn_k", "attn_v"]:
@@ -79,8 +99,8 @@ def stored(dimensions, ty):
     if ty == Type.F32:
         return dimensions
     elements, size = GGML_QUANT_SIZES[ty]
-    rows, columns = dimensions
-    return rows, columns // elements * size
+    *rows, columns = dimensions
+    return *rows, columns // elements * size
 
 
 def values(random, name, dimensions, ty):
@@ -88,11 +108,12 @@ def values(random, name, dimensions, ty):
         ones = "norm" in name
         return numpy.ones(dimensions, numpy.float32) if ones else random.standard_normal(dimensions, numpy.float32) / 10
     elements, size = GGML_QUANT_SIZES[ty]
-    rows, columns = dimensions
-    blocks = random.integers(0, 256, (rows, columns // elements, size), numpy.uint8)
+    count = numpy.prod(dimensions, dtype=int) // elements
+    # Random bytes cost more time than everything else.
+    blocks = random.integers(0, 256, (min(count, DISTINCT_BLOCKS), size), numpy.uint8)
     for place, scale in SCALES[ty]:
-        blocks[:, :, place : place + 2] = numpy.frombuffer(numpy.float16(scale).tobytes(), numpy.uint8)
-    return blocks.reshape(stored(dimensions, ty))
+        blocks[:, place : place + 2] = numpy.frombuffer(numpy.float16(scale).tobytes(), numpy.uint8)
+    return numpy.resize(blocks, (count, size)).reshape(stored(dimensions, ty))
 
 
 def copy_tokenizer(writer, source, size):
@@ -119,6 +140,12 @@ def write(shape, name, vocabulary, out):
     writer.add_embedding_length(shape.width)
     writer.add_block_count(shape.layers)
     writer.add_feed_forward_length(shape.inner)
+    if shape.experts:
+        writer.add_expert_count(shape.experts)
+        writer.add_expert_used_count(shape.used)
+        writer.add_expert_feed_forward_length(shape.inner)
+    writer.add_key_length(shape.head)
+    writer.add_value_length(shape.head)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_rope_freq_base(shape.rope_base)
