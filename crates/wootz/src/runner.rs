@@ -4,6 +4,7 @@
 //! one to the next through the host: some KiB a token.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use wootz_graph::{
@@ -18,6 +19,11 @@ use crate::placement::Place;
 
 /// Cached positions that the smallest plan is made for.
 const MIN_SPAN: usize = 256;
+
+/// Tokens of a piece of a step, at least, and pieces at most: stages work on pieces of their own at the same time, but
+/// products of few tokens are slower.
+const PIECE: usize = 256;
+const PIECES: usize = 4;
 
 /// A run of layers on a device.
 struct Stage {
@@ -38,8 +44,9 @@ pub(crate) struct Runner {
     picking: Option<Ticket>,
     /// What a step picked, where it was waited for early: a step after it begins on another device.
     told: Option<(Ticket, Result<Vec<Picked>, RunError>)>,
-    /// What the stage that ran last handed on.
-    hidden: Vec<f32>,
+    /// What each stage was handed by the one before.
+    hidden: Vec<Vec<f32>>,
+    is_tracing: bool,
 }
 
 impl Runner {
@@ -66,8 +73,9 @@ impl Runner {
             before += part.weight_bytes(model.arch().weights());
             stages.push(Stage { backend, device, executor, layers });
         }
-        let (programs, hidden) = (HashMap::new(), Vec::new());
-        Ok(Runner { model, stages, programs, context, picking: None, told: None, hidden })
+        let (programs, hidden) = (HashMap::new(), vec![Vec::new(); stages.len()]);
+        let (picking, told, is_tracing) = (None, None, false);
+        Ok(Runner { model, stages, programs, context, picking, told, hidden, is_tracing })
     }
 
     /// Makes the programs of the commonest steps, a token and a batch of `batch` tokens, so that no request waits for
@@ -99,29 +107,56 @@ impl Runner {
         span: usize,
         wants: Wants,
     ) -> Result<Ticket, Error> {
-        let sequences = inputs.sequences.last().map_or(1, |s| *s as usize + 1);
-        let (tokens, outputs) = (inputs.tokens.len(), inputs.outputs.len());
-        let key = GraphKey { wants, ..key(tokens, sequences, outputs, all_rows, span, self.context) };
-        self.prepare(key)?;
         let told;
         let mut inputs = *inputs;
         if self.stages.len() > 1 && inputs.tokens.iter().any(|token| *token < 0) {
             told = self.tell_picked(inputs.tokens)?;
             inputs.tokens = &told;
         }
-        let programs = &self.programs[&key];
-        let last = self.stages.len() - 1;
-        for (stage, program) in self.stages[..last].iter_mut().zip(programs) {
-            let ticket = stage.executor.submit(*program, &StepInputs { hidden: &self.hidden, ..inputs })?;
-            let rows = stage.executor.wait(ticket)?.data;
-            self.hidden.clear();
-            self.hidden.extend_from_slice(rows);
+        let pieces = match self.stages.len() > 1 && !all_rows && !self.is_tracing {
+            true if self.model.arch().hparams().causal => pieces(&inputs),
+            _ => std::iter::once(0..inputs.tokens.len()).collect(),
+        };
+        let mut keys = Vec::with_capacity(pieces.len());
+        for piece in &pieces {
+            let rows = if piece.end == inputs.tokens.len() { inputs.outputs.len() } else { 0 };
+            let sequences = inputs.sequences[piece.clone()].last().map_or(1, |s| *s as usize + 1);
+            let key = key(piece.len(), sequences, rows, all_rows, span, self.context);
+            keys.push(GraphKey { wants, ..key });
+            self.prepare(keys[keys.len() - 1])?;
         }
-        let inputs = StepInputs { hidden: &self.hidden, ..inputs };
-        let executor = &mut self.stages[last].executor;
+        let (last_piece, last_stage) = (pieces.len() - 1, self.stages.len() - 1);
+        let first_row = pieces[last_piece].start as i32;
+        let outputs: Vec<i32> = inputs.outputs.iter().map(|row| row - first_row).collect();
+        let part = |piece: usize| StepInputs {
+            tokens: &inputs.tokens[pieces[piece].clone()],
+            positions: &inputs.positions[pieces[piece].clone()],
+            sequences: &inputs.sequences[pieces[piece].clone()],
+            outputs: if piece == last_piece { &outputs } else { &[] },
+            ..inputs
+        };
+        // Each stage works on a piece of its own: the first is ahead of the last.
+        for turn in 0..last_piece + last_stage {
+            let mut running = Vec::new();
+            for (at, stage) in self.stages.iter_mut().enumerate() {
+                let Some(piece) = turn.checked_sub(at).filter(|piece| *piece <= last_piece) else { continue };
+                let step = StepInputs { hidden: &self.hidden[at], ..part(piece) };
+                running.push((at, stage.executor.submit(self.programs[&keys[piece]][at], &step)?));
+            }
+            for (at, ticket) in running {
+                let rows = self.stages[at].executor.wait(ticket)?.data;
+                if at < last_stage {
+                    self.hidden[at + 1].clear();
+                    self.hidden[at + 1].extend_from_slice(rows);
+                }
+            }
+        }
+        let step = StepInputs { hidden: &self.hidden[last_stage], ..part(last_piece) };
+        let program = self.programs[&keys[last_piece]][last_stage];
+        let executor = &mut self.stages[last_stage].executor;
         let ticket = match sampling {
-            Some(sampling) => executor.submit_picking(programs[last], &inputs, sampling)?,
-            None => executor.submit(programs[last], &inputs)?,
+            Some(sampling) => executor.submit_picking(program, &step, sampling)?,
+            None => executor.submit(program, &step)?,
         };
         self.picking = sampling.map(|_| ticket);
         Ok(ticket)
@@ -242,6 +277,7 @@ impl Runner {
 
     /// Starts or stops the timing of plan steps.
     pub(crate) fn set_tracing(&mut self, on: bool) {
+        self.is_tracing = on;
         self.stages.iter_mut().for_each(|stage| stage.executor.set_tracing(on));
     }
 
@@ -260,6 +296,22 @@ impl Runner {
             }
         }
         Ok(traces)
+    }
+}
+
+/// The pieces in which stages compute the tokens of a step at the same time, each after the other; one for short steps,
+/// for several sequences, and where rows before the last piece are to be returned.
+fn pieces(inputs: &StepInputs<'_>) -> Vec<Range<usize>> {
+    let n = inputs.tokens.len();
+    let whole = std::iter::once(0..n).collect();
+    if n < 2 * PIECE || inputs.sequences.last() != Some(&0) {
+        return whole;
+    }
+    let size = n.div_ceil((n / PIECE).min(PIECES));
+    let last = (n - 1) / size * size;
+    match inputs.outputs.iter().all(|row| *row as usize >= last) {
+        true => (0..n).step_by(size).map(|first| first..n.min(first + size)).collect(),
+        false => whole,
     }
 }
 

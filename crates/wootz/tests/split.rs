@@ -66,6 +66,32 @@ fn wherever_a_model_is_cut_its_rows_are_the_same() {
 }
 
 #[test]
+fn long_prompts_that_stages_compute_in_pieces_give_the_same() {
+    for arch in wootz_arch::decoders() {
+        let model = model(arch);
+        let prompt = text(1100, 5);
+        let row = |device: &str, split: Option<Vec<u32>>| {
+            let options = ContextOptions { context: Some(1200), batch: Some(1100), ..options(device, split) };
+            let mut context = Context::new(model.clone(), &options, &mut |_| ()).unwrap();
+            let (sequence, _) = context.open_prefix(&[]).unwrap();
+            let mut last = |tokens: &[u32]| {
+                let part = StepPart { sequence, tokens, rows: RowsWanted::Last };
+                context.step(&[part]).unwrap().data.to_vec()
+            };
+            [last(&prompt), last(&[7])]
+        };
+        let expected = row("cpu", None);
+        let mut splits = vec![("cpu,cpu", None)];
+        if model.arch().hparams().layers > 3 {
+            splits.push(("cpu,cpu,cpu,cpu", None));
+        }
+        for (device, split) in splits {
+            assert_eq!(row(device, split), expected, "{}, {device}", arch.name());
+        }
+    }
+}
+
+#[test]
 fn caches_are_shared_copied_saved_and_restored_in_all_parts() {
     for arch in wootz_arch::decoders() {
         let model = model(arch);
