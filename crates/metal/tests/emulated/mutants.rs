@@ -55,9 +55,10 @@ fn a_deleted_simdgroup_barrier() {
 #[test]
 fn a_wrong_argument_offset() {
     // The bytes of a table's row and its columns change places in the kernel's struct.
-    let old = "    uint cols;\n    // Bytes of a row of the table.\n    uint row_bytes;\n";
-    let new = "    uint row_bytes;\n    // Bytes of a row of the table.\n    uint cols;\n";
-    altered("embed Q4_K", "args.h", old, new, Profile::unified());
+    let start = "struct EmbedArgs {\n    // Elements of a row.\n";
+    let old = format!("{start}    uint cols;\n    // Bytes of a row of the table.\n    uint row_bytes;\n");
+    let new = format!("{start}    uint row_bytes;\n    // Bytes of a row of the table.\n    uint cols;\n");
+    altered("embed Q4_K", "args.h", &old, &new, Profile::unified());
 }
 
 #[test]

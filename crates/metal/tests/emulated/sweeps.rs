@@ -39,7 +39,7 @@ pub(crate) const SWEEPS: &[Sweep] = &[
     short(COMMON, Profile::unified),
     short(&["linear Q4_K", "linear F16", "block"], Profile::wide),
     short(&["attention"], Profile::unified),
-    short(&["experts"], Profile::unified),
+    short(&["experts", "router"], Profile::unified),
     long(SMALL, Profile::wide),
     long(SMALL, Profile::plain),
     long(SMALL, backward),
