@@ -292,6 +292,17 @@ pub(crate) fn finish(hp: &HParams, b: &mut GraphBuilder<'_>, x: ValueId) {
     b.output(Output::Logits, logits);
 }
 
+/// Names the layers of a [`plain_decoder`].
+pub(crate) fn plain_layer_weights(hp: &HParams, spec: &mut WeightSpec, head_norm: bool) {
+    for layer in 0..hp.layers {
+        attention_weights(hp, layer, spec);
+        if head_norm {
+            head_norm_weights(hp, layer, spec);
+        }
+        feed_forward_weights(hp, layer, spec);
+    }
+}
+
 /// A decoder whose layers are a norm, attention, a norm and a gated feed-forward block or experts, each added to the stream.
 pub(crate) fn plain_decoder(hp: &HParams, b: &mut GraphBuilder<'_>, style: RopeStyle, head_norm: bool) {
     let table = b.weight("token_embd.weight");

@@ -29,10 +29,7 @@ impl Architecture for Family {
         // Llama 3 divides the frequencies of its rotary embedding by these.
         spec.vector("rope_freqs.weight", u64::from(hp.rope.dims / 2));
         spec.optional();
-        for layer in 0..hp.layers {
-            blocks::attention_weights(hp, layer, spec);
-            blocks::feed_forward_weights(hp, layer, spec);
-        }
+        blocks::plain_layer_weights(hp, spec, false);
     }
 
     fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {

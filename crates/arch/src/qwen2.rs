@@ -23,10 +23,7 @@ impl Architecture for Family {
 
     fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {
         blocks::model_weights(hp, spec);
-        for layer in 0..hp.layers {
-            blocks::attention_weights(hp, layer, spec);
-            blocks::feed_forward_weights(hp, layer, spec);
-        }
+        blocks::plain_layer_weights(hp, spec, false);
     }
 
     fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {
@@ -34,12 +31,6 @@ impl Architecture for Family {
     }
 
     fn tiny(&self) -> TinyModel {
-        let mut tiny = TinyModel::new(self.name()).with_tensor("output.weight");
-        for layer in 0..2 {
-            for tensor in ["attn_q.bias", "attn_k.bias", "attn_v.bias"] {
-                tiny = tiny.with_tensor(&blocks::name(layer, tensor));
-            }
-        }
-        tiny
+        TinyModel::new(self.name()).with_tensor("output.weight").with_qkv_biases()
     }
 }

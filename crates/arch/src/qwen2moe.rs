@@ -29,10 +29,7 @@ impl Architecture for Family {
 
     fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {
         blocks::model_weights(hp, spec);
-        for layer in 0..hp.layers {
-            blocks::attention_weights(hp, layer, spec);
-            blocks::feed_forward_weights(hp, layer, spec);
-        }
+        blocks::plain_layer_weights(hp, spec, false);
     }
 
     fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {
@@ -40,16 +37,11 @@ impl Architecture for Family {
     }
 
     fn tiny(&self) -> TinyModel {
-        let mut tiny = TinyModel::new(self.name())
+        TinyModel::new(self.name())
             .with("expert_count", Setting::U32(6))
             .with("expert_used_count", Setting::U32(2))
             .with("expert_feed_forward_length", Setting::U32(96))
-            .with("expert_shared_feed_forward_length", Setting::U32(192));
-        for layer in 0..2 {
-            for tensor in ["attn_q.bias", "attn_k.bias", "attn_v.bias"] {
-                tiny = tiny.with_tensor(&blocks::name(layer, tensor));
-            }
-        }
-        tiny
+            .with("expert_shared_feed_forward_length", Setting::U32(192))
+            .with_qkv_biases()
     }
 }

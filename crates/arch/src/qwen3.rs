@@ -23,11 +23,7 @@ impl Architecture for Family {
 
     fn weights(&self, hp: &HParams, spec: &mut WeightSpec) {
         blocks::model_weights(hp, spec);
-        for layer in 0..hp.layers {
-            blocks::attention_weights(hp, layer, spec);
-            blocks::head_norm_weights(hp, layer, spec);
-            blocks::feed_forward_weights(hp, layer, spec);
-        }
+        blocks::plain_layer_weights(hp, spec, true);
     }
 
     fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>) {

@@ -1,5 +1,7 @@
 //! What makes a small random model of a family.
 
+use crate::blocks;
+
 /// A metadata value of a [`TinyModel`].
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
@@ -60,5 +62,12 @@ impl TinyModel {
     pub fn with_tensor(mut self, name: &str) -> TinyModel {
         self.tensors.push(name.to_owned());
         self
+    }
+
+    /// The same model with biases of queries, keys and values in both layers.
+    pub(crate) fn with_qkv_biases(self) -> TinyModel {
+        let tensors = ["attn_q.bias", "attn_k.bias", "attn_v.bias"];
+        let names = (0..2).flat_map(|layer| tensors.map(|tensor| blocks::name(layer, tensor)));
+        names.fold(self, |tiny, name| tiny.with_tensor(&name))
     }
 }

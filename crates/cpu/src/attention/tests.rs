@@ -335,18 +335,16 @@ fn extreme_scores_stay_finite() {
     case.check_all(&[chunked(150, &[1])]);
 }
 
+/// One token at position 5.
+fn token_at_5<'a>(groups: &'a [TableSet<'a>]) -> StepInputs<'a> {
+    StepInputs { tokens: &[0], positions: &[5], sequences: &[0], outputs: &[], groups, hidden: &[] }
+}
+
 #[test]
 fn a_row_that_sees_nothing_is_zero() {
     let tables = [BlockTable { first: 3, blocks: &[0] }];
     let groups = [TableSet { tables: &tables }];
-    let inputs = StepInputs {
-        tokens: &[0],
-        positions: &[5],
-        sequences: &[0],
-        outputs: &[],
-        groups: &groups,
-        hidden: &[],
-    };
+    let inputs = token_at_5(&groups);
     let (attention, spec) = (attributes(2, 16), spec(1, 16, 16));
     let plan = AttentionPlan::new(Isa::best(), &attention, &spec, &inputs, 1).unwrap();
     let cache = KvCache::new(&spec, KvType::F32, KvType::F32, 1).unwrap();
@@ -360,14 +358,7 @@ fn a_row_that_sees_nothing_is_zero() {
 fn wrong_sizes_are_errors() {
     let tables = [BlockTable { first: 0, blocks: &[1] }];
     let groups = [TableSet { tables: &tables }];
-    let inputs = StepInputs {
-        tokens: &[0],
-        positions: &[5],
-        sequences: &[0],
-        outputs: &[],
-        groups: &groups,
-        hidden: &[],
-    };
+    let inputs = token_at_5(&groups);
     let (attention, shape) = (attributes(2, 16), spec(1, 16, 8));
     let plan = |a: &Attention, s: &CacheSpec, i: &StepInputs<'_>| AttentionPlan::new(Isa::best(), a, s, i, 1);
     assert!(plan(&attributes(3, 16), &spec(2, 16, 8), &inputs).is_err());
