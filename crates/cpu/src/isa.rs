@@ -167,6 +167,10 @@ pub(crate) trait Simd: Copy + 'static {
     type X: Copy;
     /// Running narrow product.
     type Sum: Copy;
+    /// Integer factors of sums.
+    type Scale: Copy;
+    /// Sum of scaled sums, an exact integer below 2^24 in each lane: as integers, or as floats where that is faster.
+    type Block: Copy;
     /// Codes ready for the narrow product.
     type Codes: Copy;
     /// Codes ready for the wide product.
@@ -265,9 +269,13 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn i_lookup(table: &[u8; 16], a: Self::I) -> Self::I;
 
     /// The lowest byte of each lane, unsigned, as a factor for [`add_scaled`](Simd::add_scaled).
-    unsafe fn scale_u8(a: Self::I) -> Self::I;
+    unsafe fn scale_u8(a: Self::I) -> Self::Scale;
     /// The lowest byte of each lane, signed, as a factor for [`add_scaled`](Simd::add_scaled).
-    unsafe fn scale_i8(a: Self::I) -> Self::I;
+    unsafe fn scale_i8(a: Self::I) -> Self::Scale;
+    /// No sums.
+    unsafe fn block_zero() -> Self::Block;
+    /// The block's sum.
+    unsafe fn block_total(a: Self::Block) -> Self::F;
 
     /// Four activations at `p`.
     unsafe fn x_broadcast(p: *const u8) -> Self::X;
@@ -290,7 +298,7 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum;
     unsafe fn sum_total(sum: Self::Sum) -> Self::I;
     /// `a` plus the total of `sum` times `scale`.
-    unsafe fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I;
+    unsafe fn add_scaled(a: Self::Block, sum: Self::Sum, scale: Self::Scale) -> Self::Block;
 
     /// Readies codes whose offset is 128.
     unsafe fn wide(a: Self::I) -> Self::Wide;
@@ -300,7 +308,7 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn wide_start(p: *const u8) -> Self::I;
     unsafe fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I;
     /// `a` plus `sum` times `scale`, which is in -32..=31.
-    unsafe fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I;
+    unsafe fn add_scaled_wide(a: Self::Block, sum: Self::I, scale: Self::Scale) -> Self::Block;
 }
 
 /// Writes the functions of a [`Simd`] implementation, each inlined always, its body one unsafe block.

@@ -10,6 +10,7 @@ mod math;
 mod pack;
 #[cfg(test)]
 mod testing;
+mod vectorize;
 
 pub mod attention;
 pub mod elementwise;
@@ -28,3 +29,4 @@ pub use isa::Isa;
 pub use linear::{Linear, LinearSet, StoredMatrix, Weights, linear};
 pub use math::{Half, narrow, widen};
 pub use pack::{PackedMatrix, RowGroupsMut};
+pub use vectorize::{Loops, vectorize};

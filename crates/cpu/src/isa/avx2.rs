@@ -76,6 +76,8 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
     type X = __m256i;
     /// Without VNNI 16 pairs of i16 sums; their final values fit, and wrapping on the way does no harm.
     type Sum = Two<__m256i>;
+    type Scale = Self::I;
+    type Block = Self::I;
     type Codes = Two<__m256i>;
     type Wide = Two<__m256i>;
     /// Without VNNI absolute values, and sign masks xor 128; with it the values, twice.
@@ -205,7 +207,9 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
         }
 
         /// Without VNNI in both i16 of the lane, since a sum is a pair.
-        fn scale_u8(a: Self::I) -> Self::I {
+        fn block_zero() -> Self::Block { Self::i_zero() }
+        fn block_total(a: Self::Block) -> Self::F { Self::f_from_i32(a) }
+        fn scale_u8(a: Self::I) -> Self::Scale {
             if VNNI {
                 return Self::i_and(a, Self::i_splat(255));
             }
@@ -214,7 +218,7 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
             let index = [_mm256_set_epi64x(high, low, high, low); 2];
             both!(_mm256_shuffle_epi8; a, index)
         }
-        fn scale_i8(a: Self::I) -> Self::I {
+        fn scale_i8(a: Self::I) -> Self::Scale {
             if VNNI {
                 let shifted = both!(_mm256_slli_epi32::<24>; a);
                 return both!(_mm256_srai_epi32::<24>; shifted);
@@ -255,7 +259,7 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
             let ones = [_mm256_set1_epi16(1); 2];
             if VNNI { sum } else { both!(_mm256_madd_epi16; sum, ones) }
         }
-        fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I {
+        fn add_scaled(a: Self::Block, sum: Self::Sum, scale: Self::Scale) -> Self::Block {
             if VNNI {
                 return Self::add_scaled_wide(a, sum, scale);
             }
@@ -286,7 +290,7 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
             let p1 = _mm256_maddubs_epi16(abs, _mm256_xor_si256(codes[1], flip));
             [add_i32(sum[0], _mm256_madd_epi16(p0, ones)), add_i32(sum[1], _mm256_madd_epi16(p1, ones))]
         }
-        fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
+        fn add_scaled_wide(a: Self::Block, sum: Self::I, scale: Self::Scale) -> Self::Block {
             // Without VNNI the scale fills both halves of its lane; the product needs one sign-extended copy.
             let scale = if VNNI { scale } else { both!(_mm256_srai_epi32::<16>; scale) };
             let product = both!(_mm256_mullo_epi32; sum, scale);

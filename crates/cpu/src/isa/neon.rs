@@ -86,6 +86,8 @@ impl Simd for Neon {
     type I = Four<int32x4_t>;
     type X = int8x16_t;
     type Sum = Four<int32x4_t>;
+    type Scale = Self::I;
+    type Block = Self::I;
     type Codes = Four<int8x16_t>;
     type Wide = Four<int8x16_t>;
     type WideX = Self::X;
@@ -203,8 +205,10 @@ impl Simd for Neon {
             from_fn(|i| vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(a[i]))))
         }
 
-        fn scale_u8(a: Self::I) -> Self::I { Self::i_and(a, Self::i_splat(255)) }
-        fn scale_i8(a: Self::I) -> Self::I { from_fn(|i| vshrq_n_s32::<24>(vshlq_n_s32::<24>(a[i]))) }
+        fn scale_u8(a: Self::I) -> Self::Scale { Self::i_and(a, Self::i_splat(255)) }
+        fn scale_i8(a: Self::I) -> Self::Scale { from_fn(|i| vshrq_n_s32::<24>(vshlq_n_s32::<24>(a[i]))) }
+        fn block_zero() -> Self::Block { Self::i_zero() }
+        fn block_total(a: Self::Block) -> Self::F { Self::f_from_i32(a) }
 
         fn x_broadcast(p: *const u8) -> Self::X { vreinterpretq_s8_s32(vdupq_n_s32(p.cast::<i32>().read_unaligned())) }
         fn codes(a: Self::I, offset: u8) -> Self::Codes {
@@ -216,7 +220,7 @@ impl Simd for Neon {
         fn sum_start_eighth(_p: *const u8) -> Self::Sum { Self::i_zero() }
         fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum { from_fn(|i| sdot(sum[i], codes[i], x)) }
         fn sum_total(sum: Self::Sum) -> Self::I { sum }
-        fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I { all!(vmlaq_s32; a, sum, scale) }
+        fn add_scaled(a: Self::Block, sum: Self::Sum, scale: Self::Scale) -> Self::Block { all!(vmlaq_s32; a, sum, scale) }
 
         fn wide(a: Self::I) -> Self::Wide {
             from_fn(|i| vreinterpretq_s8_u8(veorq_u8(vreinterpretq_u8_s32(a[i]), vdupq_n_u8(0x80))))
@@ -224,6 +228,6 @@ impl Simd for Neon {
         fn wide_x(x: *const u8, _abs: *const u8, _flip: *const u8) -> Self::WideX { Self::x_broadcast(x) }
         fn wide_start(_p: *const u8) -> Self::I { Self::i_zero() }
         fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I { from_fn(|i| sdot(sum[i], codes[i], x)) }
-        fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I { all!(vmlaq_s32; a, sum, scale) }
+        fn add_scaled_wide(a: Self::Block, sum: Self::I, scale: Self::Scale) -> Self::Block { all!(vmlaq_s32; a, sum, scale) }
     }
 }

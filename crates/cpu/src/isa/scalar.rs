@@ -39,6 +39,8 @@ impl Simd for Scalar {
     type I = [i32; LANES];
     type X = i32;
     type Sum = [i32; LANES];
+    type Scale = Self::I;
+    type Block = Self::I;
     type Codes = [i32; LANES];
     type Wide = [i32; LANES];
     type WideX = Self::X;
@@ -120,8 +122,10 @@ impl Simd for Scalar {
         fn i_shr<const N: i32>(a: Self::I) -> Self::I { a.map(|v| ((v as u32) >> N) as i32) }
         fn i_lookup(table: &[u8; 16], a: Self::I) -> Self::I { map_bytes(a, |b| table[usize::from(b & 15)]) }
 
-        fn scale_u8(a: Self::I) -> Self::I { a.map(|v| v & 255) }
-        fn scale_i8(a: Self::I) -> Self::I { a.map(|v| i32::from(v as i8)) }
+        fn scale_u8(a: Self::I) -> Self::Scale { a.map(|v| v & 255) }
+        fn scale_i8(a: Self::I) -> Self::Scale { a.map(|v| i32::from(v as i8)) }
+        fn block_zero() -> Self::Block { Self::i_zero() }
+        fn block_total(a: Self::Block) -> Self::F { Self::f_from_i32(a) }
 
         fn x_broadcast(p: *const u8) -> Self::X { p.cast::<i32>().read_unaligned() }
         fn codes(a: Self::I, _offset: u8) -> Self::Codes { a }
@@ -131,13 +135,13 @@ impl Simd for Scalar {
         fn sum_start_eighth(p: *const u8) -> Self::Sum { Self::i_broadcast(p).map(|v| v >> 3) }
         fn dot(sum: Self::Sum, codes: Self::Codes, x: Self::X) -> Self::Sum { dot_bytes(sum, codes, x) }
         fn sum_total(sum: Self::Sum) -> Self::I { sum }
-        fn add_scaled(a: Self::I, sum: Self::Sum, scale: Self::I) -> Self::I { from_fn(|i| a[i] + sum[i] * scale[i]) }
+        fn add_scaled(a: Self::Block, sum: Self::Sum, scale: Self::Scale) -> Self::Block { from_fn(|i| a[i] + sum[i] * scale[i]) }
 
         fn wide(a: Self::I) -> Self::Wide { a }
         fn wide_x(x: *const u8, _abs: *const u8, _flip: *const u8) -> Self::WideX { Self::x_broadcast(x) }
         fn wide_start(p: *const u8) -> Self::I { Self::i_broadcast(p) }
         fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I { dot_bytes(sum, codes, x) }
-        fn add_scaled_wide(a: Self::I, sum: Self::I, scale: Self::I) -> Self::I {
+        fn add_scaled_wide(a: Self::Block, sum: Self::I, scale: Self::Scale) -> Self::Block {
             from_fn(|i| a[i] + sum[i] * scale[i])
         }
     }

@@ -1,7 +1,7 @@
 //! Types with blocks of 256: sub-blocks with integer scales.
 //!
 //! Activations have blocks of 32, each with a scale of its own. The sums of 32 products, times the sub-blocks' integer
-//! scales, are exact in i32; the largest, of Q6_K, is 32 * 32 * 127 * 128, below 2^24, so they are exact in f32 too.
+//! scales, are exact integers; the largest, of Q6_K, is 32 * 32 * 127 * 128, below 2^24, so f32 holds them exactly too.
 //! Times the activations' scales they add up over the block; then comes one f32 step with the scale of the weights'
 //! block (two with minimums).
 
@@ -19,12 +19,12 @@ const fn act_block<S: Simd>() -> usize {
 
 /// Adds `sums * d(activations)` of one block of activations to `totals`.
 #[inline(always)]
-unsafe fn add_block<S: Simd, const T: usize>(totals: &mut [S::F; T], sums: &[S::I; T], a: *const u8) {
+unsafe fn add_block<S: Simd, const T: usize>(totals: &mut [S::F; T], sums: &[S::Block; T], a: *const u8) {
     for t in 0..T {
         // SAFETY: `a` is the block of activations.
         unsafe {
             let d = S::f_broadcast(a.add(field::D * T + 4 * t));
-            totals[t] = S::f_fma(S::f_from_i32(sums[t]), d, totals[t]);
+            totals[t] = S::f_fma(S::block_total(sums[t]), d, totals[t]);
         }
     }
 }
@@ -66,7 +66,7 @@ unsafe fn dot<S: Simd, const T: usize>(
 }
 
 #[inline(always)]
-unsafe fn add_scaled<S: Simd, const T: usize>(totals: &mut [S::I; T], sums: &[S::Sum; T], scale: S::I) {
+unsafe fn add_scaled<S: Simd, const T: usize>(totals: &mut [S::Block; T], sums: &[S::Sum; T], scale: S::Scale) {
     for t in 0..T {
         // SAFETY: the processor has `S`.
         unsafe { totals[t] = S::add_scaled(totals[t], sums[t], scale) }
@@ -199,7 +199,7 @@ impl<const HIGH: bool> Format for FourK<HIGH> {
                         let scale = S::scale_u8(factors);
                         factors = S::i_shr::<8>(factors);
                         let mut high = Self::high::<S>(q);
-                        let (mut block, mut sums) = ([S::i_zero(); T], [S::sum_zero(); T]);
+                        let (mut block, mut sums) = ([S::block_zero(); T], [S::sum_zero(); T]);
                         Self::half::<S, T, EXPANDED, 0>(q, codes, a, &mut high, &mut sums);
                         if Self::SPLIT && S::PAIRS {
                             add_scaled::<S, T>(&mut block, &sums, scale);
@@ -290,7 +290,7 @@ trait Parts {
         codes: *const u8,
         a: *const u8,
         scales: S::I,
-        block: &mut [S::I; T],
+        block: &mut [S::Block; T],
     );
 }
 
@@ -307,11 +307,11 @@ unsafe fn add_run<P: Parts, S: Simd, const T: usize, const EXPANDED: bool>(
     // SAFETY: the caller passes a run, its codes and the activations of the run's block.
     unsafe {
         let (even, odd) = run_blocks::<S, T>(a, g);
-        let mut block = [S::i_zero(); T];
+        let mut block = [S::block_zero(); T];
         P::part::<S, T, EXPANDED, 0>(run, codes, even, scales, &mut block);
         P::part::<S, T, EXPANDED, 1>(run, codes, even, scales, &mut block);
         add_block::<S, T>(totals, &block, even);
-        let mut block = [S::i_zero(); T];
+        let mut block = [S::block_zero(); T];
         P::part::<S, T, EXPANDED, 2>(run, codes, odd, scales, &mut block);
         P::part::<S, T, EXPANDED, 3>(run, codes, odd, scales, &mut block);
         add_block::<S, T>(totals, &block, odd);
@@ -368,11 +368,11 @@ impl Q6K {
                 dot::<S, 1>(&mut sums[1], S::codes(Self::codes::<S, 1>(run, v), 32), even, 4 + v, false);
                 dot::<S, 1>(&mut sums[3], S::codes(Self::codes::<S, 3>(run, v), 32), odd, 4 + v, false);
             }
-            let mut block = [S::i_zero()];
+            let mut block = [S::block_zero()];
             add_scaled::<S, 1>(&mut block, &sums[0], S::scale_i8(byte::<S, 0>(scales)));
             add_scaled::<S, 1>(&mut block, &sums[1], S::scale_i8(byte::<S, 1>(scales)));
             add_block::<S, 1>(totals, &block, even);
-            let mut block = [S::i_zero()];
+            let mut block = [S::block_zero()];
             add_scaled::<S, 1>(&mut block, &sums[2], S::scale_i8(byte::<S, 2>(scales)));
             add_scaled::<S, 1>(&mut block, &sums[3], S::scale_i8(byte::<S, 3>(scales)));
             add_block::<S, 1>(totals, &block, odd);
@@ -387,7 +387,7 @@ impl Parts for Q6K {
         codes: *const u8,
         a: *const u8,
         scales: S::I,
-        block: &mut [S::I; T],
+        block: &mut [S::Block; T],
     ) {
         // SAFETY: the caller passes a run, its codes and the part's block of activations.
         unsafe {
@@ -470,8 +470,8 @@ impl Q2K {
         codes: *const u8,
         a: *const u8,
         bytes: S::I,
-        block: &mut [S::I; T],
-        mins: &mut [S::I; T],
+        block: &mut [S::Block; T],
+        mins: &mut [S::Block; T],
     ) {
         // SAFETY: the caller passes a run, its codes and the part's block of activations.
         unsafe {
@@ -513,12 +513,12 @@ impl Format for Q2K {
                     let (run, codes) = (w.add(2 * HALF + 320 * g), codes.wrapping_add(64 * g * LANES));
                     let bytes = S::i_load(run);
                     let (even, odd) = run_blocks::<S, T>(a, g);
-                    let (mut block, mut mins) = ([S::i_zero(); T], [S::i_zero(); T]);
+                    let (mut block, mut mins) = ([S::block_zero(); T], [S::block_zero(); T]);
                     Self::part::<S, T, EXPANDED, 0>(run, codes, even, bytes, &mut block, &mut mins);
                     Self::part::<S, T, EXPANDED, 1>(run, codes, even, bytes, &mut block, &mut mins);
                     add_block::<S, T>(&mut totals, &block, even);
                     add_block::<S, T>(&mut all_mins, &mins, even);
-                    let (mut block, mut mins) = ([S::i_zero(); T], [S::i_zero(); T]);
+                    let (mut block, mut mins) = ([S::block_zero(); T], [S::block_zero(); T]);
                     Self::part::<S, T, EXPANDED, 2>(run, codes, odd, bytes, &mut block, &mut mins);
                     Self::part::<S, T, EXPANDED, 3>(run, codes, odd, bytes, &mut block, &mut mins);
                     add_block::<S, T>(&mut totals, &block, odd);
@@ -605,7 +605,7 @@ impl Parts for Q3K {
         codes: *const u8,
         a: *const u8,
         scales: S::I,
-        block: &mut [S::I; T],
+        block: &mut [S::Block; T],
     ) {
         // SAFETY: the caller passes a run, its codes and the part's block of activations.
         unsafe {
@@ -743,10 +743,11 @@ impl Format for Iq4Xs {
                     }
                     let scale = S::scale_i8(even);
                     (even, odd) = (odd, S::i_shr::<8>(even));
+                    let mut block = [S::block_zero(); T];
                     for t in 0..T {
-                        sums[t] = S::add_scaled_wide(S::i_zero(), sums[t], scale);
+                        block[t] = S::add_scaled_wide(block[t], sums[t], scale);
                     }
-                    add_block::<S, T>(&mut totals, &sums, a);
+                    add_block::<S, T>(&mut totals, &block, a);
                 }
                 finish::<S, T>(S::f_load_f16(w), &totals, acc);
             }
