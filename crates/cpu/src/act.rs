@@ -200,29 +200,64 @@ impl Activations {
         }
     }
 
+    /// All tokens, for a product.
+    pub fn all(&self) -> ActTokens<'_> {
+        ActTokens { acts: self, first: 0, tokens: self.tokens }
+    }
+
+    /// The tokens of `range`, for a product of their own: those that [`ActRows::part`] wrote for the same range.
+    ///
+    /// # Panics
+    /// Where there are fewer tokens.
+    pub fn part(&self, range: Range<usize>) -> ActTokens<'_> {
+        assert!(range.end <= self.tokens, "tokens {range:?} of {}", self.tokens);
+        ActTokens { acts: self, first: range.start, tokens: range.len() }
+    }
+}
+
+/// Tokens that are multiplied together, in tiles of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct ActTokens<'a> {
+    acts: &'a Activations,
+    first: usize,
+    tokens: usize,
+}
+
+impl<'a> ActTokens<'a> {
+    /// What the tokens are a part of.
+    pub(crate) fn acts(self) -> &'a Activations {
+        self.acts
+    }
+
+    /// Number of tokens.
+    pub(crate) fn tokens(self) -> usize {
+        self.tokens
+    }
+
     /// The tiles of the tokens from `first` on, in order; `first` is where a tile starts.
-    pub(crate) fn tiles(&self, first: usize) -> impl Iterator<Item = Tile> {
-        let (most, tokens) = (self.tile_tokens, self.tokens);
+    pub(crate) fn tiles(self, first: usize) -> impl Iterator<Item = Tile> {
+        let (most, tokens) = (self.acts.tile_tokens, self.tokens);
         let tile = move |first: usize| (first < tokens).then(|| tile_of(most, tokens, first));
         std::iter::successors(tile(first), move |last| tile(last.first + last.tokens))
     }
 
     /// Most tokens in a tile.
-    pub(crate) fn tile_tokens(&self) -> usize {
-        self.tile_tokens
+    pub(crate) fn tile_tokens(self) -> usize {
+        self.acts.tile_tokens
     }
 
     /// The bytes of a tile.
-    pub(crate) fn tile_bytes(&self, tile: Tile) -> &[u8] {
-        let range: Range<usize> =
-            tile.first * self.token_bytes..(tile.first + tile.tokens) * self.token_bytes;
-        &self.buffer[range]
+    pub(crate) fn tile_bytes(self, tile: Tile) -> &'a [u8] {
+        let first = self.first + tile.first;
+        let token_bytes = self.acts.token_bytes;
+        &self.acts.buffer[first * token_bytes..(first + tile.tokens) * token_bytes]
     }
 
     /// The bytes of a tile from `column` on, a multiple of the form's block.
-    pub(crate) fn tile_columns(&self, tile: Tile, column: usize) -> &[u8] {
-        let bytes = self.token_bytes / (self.cols / self.form.block()) * tile.tokens;
-        &self.tile_bytes(tile)[column / self.form.block() * bytes..]
+    pub(crate) fn tile_columns(self, tile: Tile, column: usize) -> &'a [u8] {
+        let block = self.acts.form.block();
+        let bytes = self.acts.token_bytes / (self.acts.cols / block) * tile.tokens;
+        &self.tile_bytes(tile)[column / block * bytes..]
     }
 }
 
@@ -270,6 +305,17 @@ unsafe impl Send for ActRows<'_> {}
 unsafe impl Sync for ActRows<'_> {}
 
 impl ActRows<'_> {
+    /// A writer of the tokens of `range` alone, counted from its start, for a product of their own.
+    ///
+    /// # Panics
+    /// Where there are fewer tokens.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        assert!(range.end <= self.tokens, "tokens {range:?} of {}", self.tokens);
+        // SAFETY: the range lies in the buffer.
+        let base = unsafe { self.base.add(range.start * self.token_bytes) };
+        ActRows { base, tokens: range.len(), ..*self }
+    }
+
     /// Writes token `token` from `x`, `[cols]`.
     ///
     /// A block with a value that is not finite gets the scale NaN, so every product with it is NaN.

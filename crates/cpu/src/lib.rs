@@ -22,7 +22,7 @@ pub mod pool;
 pub mod rope;
 pub mod route;
 
-pub use act::{ActForm, Activations};
+pub use act::{ActForm, ActRows, ActTokens, Activations};
 pub use error::CpuError;
 pub use exec::{CpuBackend, CpuOptions, Repack};
 pub use isa::Isa;

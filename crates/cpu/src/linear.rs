@@ -15,7 +15,7 @@ mod panel;
 mod tile;
 
 use crate::CpuError;
-use crate::act::{ActForm, Activations, Tile};
+use crate::act::{ActForm, ActTokens, Activations, Tile};
 use crate::isa::LANES;
 use crate::pack::PackedMatrix;
 use crate::pool::{Chunks, Pool};
@@ -105,6 +105,7 @@ pub struct Linear<'a> {
 }
 
 struct Job<'a> {
+    acts: ActTokens<'a>,
     weights: Weights<'a>,
     kernels: Kernels,
     out: *mut f32,
@@ -121,12 +122,12 @@ struct Rows<'a> {
     stride: usize,
 }
 
-/// Products of several matrices with the same activations, cut into chunks that any number of threads can take.
+/// Products of several matrices, cut into chunks that any number of threads can take.
 pub struct LinearSet<'a> {
-    acts: &'a Activations,
     jobs: Vec<Job<'a>>,
     chunks: Chunks,
-    bytes: usize,
+    /// Bytes of weights, each times the tokens that it is multiplied with.
+    work: usize,
     failure: Mutex<Option<RunError>>,
     _out: PhantomData<&'a mut [f32]>,
 }
@@ -137,7 +138,7 @@ unsafe impl Send for LinearSet<'_> {}
 unsafe impl Sync for LinearSet<'_> {}
 
 impl<'a> LinearSet<'a> {
-    /// Checks the shapes and cuts the work for `workers` threads, by bytes of weights.
+    /// Products with the same activations: checks the shapes and cuts the work for `workers` threads, by bytes of weights.
     ///
     /// # Errors
     /// [`CpuError::Length`] where columns, the form of the activations or the size of a result do not fit.
@@ -146,31 +147,44 @@ impl<'a> LinearSet<'a> {
         jobs: impl IntoIterator<Item = Linear<'a>>,
         workers: usize,
     ) -> Result<LinearSet<'a>, CpuError> {
-        let mut jobs = jobs.into_iter().map(|job| Job::new(acts, job)).collect::<Result<Vec<_>, _>>()?;
+        Self::of_parts(jobs.into_iter().map(|job| (acts.all(), job)), workers)
+    }
+
+    /// Products with tokens of their own each: the work is cut by bytes of weights times tokens.
+    ///
+    /// # Errors
+    /// As [`LinearSet::new`].
+    pub fn of_parts(
+        jobs: impl IntoIterator<Item = (ActTokens<'a>, Linear<'a>)>,
+        workers: usize,
+    ) -> Result<LinearSet<'a>, CpuError> {
+        let jobs = jobs.into_iter().map(|(acts, job)| Job::new(acts, job));
+        let mut jobs = jobs.collect::<Result<Vec<_>, _>>()?;
         let groups = |job: &Job<'_>| job.weights.rows().div_ceil(LANES);
-        let bytes: usize = jobs.iter().map(|job| groups(job) * job.weights.group_bytes()).sum();
+        let group_work = |job: &Job<'_>| job.weights.group_bytes() * job.acts.tokens().max(1);
+        let work: usize = jobs.iter().map(|job| groups(job) * group_work(job)).sum();
         // A few chunks for each worker, since a worker may start late or lose its core.
         let per_worker = if workers == 1 {
             1
-        } else if acts.tokens() < 8 {
+        } else if jobs.iter().all(|job| job.acts.tokens() < 8) {
             4
         } else {
             8
         };
-        let chunk = (bytes / (workers * per_worker)).max(WORTH_A_THREAD / acts.tokens().max(1));
+        let chunk = (work / (workers * per_worker)).max(WORTH_A_THREAD);
         for job in &mut jobs {
             let groups = groups(job);
-            let wanted = (chunk / job.weights.group_bytes().max(1)).next_multiple_of(panel::GROUPS);
+            let wanted = (chunk / group_work(job).max(1)).next_multiple_of(panel::GROUPS);
             job.groups_per_chunk = wanted.clamp(1, groups.max(1));
             job.chunks = groups.div_ceil(job.groups_per_chunk);
         }
         let chunks = Chunks::new(jobs.iter().map(|job| job.chunks).sum(), 1);
-        Ok(LinearSet { acts, jobs, chunks, bytes, failure: Mutex::new(None), _out: PhantomData })
+        Ok(LinearSet { jobs, chunks, work, failure: Mutex::new(None), _out: PhantomData })
     }
 
     /// Whether a second thread would cost more than it saves.
     pub fn is_small(&self) -> bool {
-        self.bytes.saturating_mul(self.acts.tokens()) < 2 * WORTH_A_THREAD
+        self.work < 2 * WORTH_A_THREAD
     }
 
     /// Works on chunks until none is left, or until one fails; each thread of a parallel region calls it once.
@@ -196,7 +210,7 @@ impl<'a> LinearSet<'a> {
                     let first = chunk * job.groups_per_chunk;
                     let groups = first..job.weights.rows().div_ceil(LANES).min(first + job.groups_per_chunk);
                     // SAFETY: `Job::new` has checked the shapes, and this chunk's rows are nobody else's.
-                    unsafe { job.run(self.acts, groups) }?;
+                    unsafe { job.run(groups) }?;
                     break;
                 }
                 chunk -= job.chunks;
@@ -225,7 +239,8 @@ pub fn linear<'a>(
 }
 
 impl<'a> Job<'a> {
-    fn new(acts: &Activations, job: Linear<'a>) -> Result<Job<'a>, CpuError> {
+    fn new(part: ActTokens<'a>, job: Linear<'a>) -> Result<Job<'a>, CpuError> {
+        let acts = part.acts();
         let Linear { weights, out, stride } = job;
         let expect = |what, expected: usize, found: usize| {
             if expected == found { Ok(()) } else { Err(CpuError::Length { what, expected, found }) }
@@ -233,7 +248,7 @@ impl<'a> Job<'a> {
         expect("columns of activations", weights.cols(), acts.cols())?;
         let block = ActForm::of(weights.ty()).block();
         expect("elements in a block of activations", block, acts.form().block())?;
-        if acts.tokens() > 0 {
+        if part.tokens() > 0 {
             if stride < weights.rows() {
                 return Err(CpuError::Length {
                     what: "stride of results",
@@ -241,22 +256,30 @@ impl<'a> Job<'a> {
                     found: stride,
                 });
             }
-            let needed = (acts.tokens() - 1).checked_mul(stride).and_then(|n| n.checked_add(weights.rows()));
+            let needed = (part.tokens() - 1).checked_mul(stride).and_then(|n| n.checked_add(weights.rows()));
             if needed.is_none_or(|n| n > out.len()) {
                 let expected = needed.unwrap_or(usize::MAX);
                 return Err(CpuError::Length { what: "elements of results", expected, found: out.len() });
             }
         }
         let kernels = kernels(acts.isa(), weights.ty());
-        Ok(Job { weights, kernels, out: out.as_mut_ptr(), stride, groups_per_chunk: 1, chunks: 0 })
+        Ok(Job {
+            acts: part,
+            weights,
+            kernels,
+            out: out.as_mut_ptr(),
+            stride,
+            groups_per_chunk: 1,
+            chunks: 0,
+        })
     }
 
     /// Computes the rows of `groups` for all tokens.
     ///
     /// # Safety
     /// Shapes are as `new` checks them; no other thread writes these rows of the results.
-    unsafe fn run(&self, acts: &Activations, groups: Range<usize>) -> Result<(), RunError> {
-        let Job { kernels, out, stride, .. } = *self;
+    unsafe fn run(&self, groups: Range<usize>) -> Result<(), RunError> {
+        let Job { acts, kernels, out, stride, .. } = *self;
         let stored = match self.weights {
             Weights::Packed(weights) => {
                 // SAFETY: as the caller promises.
@@ -288,7 +311,7 @@ impl Rows<'_> {
     ///
     /// # Safety
     /// As [`Job::run`].
-    unsafe fn run(&self, acts: &Activations, groups: Range<usize>) {
+    unsafe fn run(&self, acts: ActTokens<'_>, groups: Range<usize>) {
         if !self.weights.is_packed() {
             // SAFETY: as the caller promises.
             return unsafe { decoded::run(self, acts, groups) };
@@ -315,7 +338,7 @@ impl Rows<'_> {
     }
 
     /// All columns of `group` times all tokens of `tile`.
-    fn tile(&self, acts: &Activations, group: usize, tile: Tile) -> TileArgs {
+    fn tile(&self, acts: ActTokens<'_>, group: usize, tile: Tile) -> TileArgs {
         TileArgs {
             w: self.weights.group(group).as_ptr(),
             codes: std::ptr::null(),

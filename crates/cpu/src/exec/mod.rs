@@ -167,6 +167,7 @@ impl Device for CpuDevice {
             ropes: Vec::new(),
             attentions: Vec::new(),
             attention_scratch: AttentionScratch::new()?,
+            expert_results: Vec::new(),
             scratch,
             submitted: 0,
             finished: None,
@@ -196,6 +197,8 @@ struct CpuExecutor {
     /// Tiles of the step that runs.
     attentions: Vec<AttentionSlot>,
     attention_scratch: AttentionScratch,
+    /// Products of experts, in the order of the experts.
+    expert_results: Vec<f32>,
     /// Buffers of each worker.
     scratch: Vec<Mutex<Scratch>>,
     submitted: u64,
@@ -209,7 +212,9 @@ impl Executor for CpuExecutor {
         MemoryUse {
             weights: self.weights.bytes(),
             caches: self.caches.iter().map(|c| c.bytes() as u64).sum(),
-            scratch: (self.arena.bytes() + self.attention_scratch.bytes()) as u64,
+            scratch: (self.arena.bytes()
+                + self.attention_scratch.bytes()
+                + 4 * self.expert_results.capacity()) as u64,
         }
     }
 

@@ -157,45 +157,111 @@ fn work(pool: &Pool, sets: Vec<LinearSet<'_>>) -> Result<(), RunError> {
     sets.into_iter().try_for_each(LinearSet::finish)
 }
 
-/// Multiplies each row's parts with the matrices of its experts.
-#[allow(clippy::too_many_arguments)]
+/// Multiplies each row's parts with the matrices of its experts, all in one parallel region.
 pub(super) fn experts(
     host: Host<'_>,
-    matrices: &[std::sync::Arc<Matrix>],
-    used: usize,
-    x: &Place,
+    product: &Experts<'_>,
     ids: &[i32],
-    out: &Place,
     activations: &mut ActivationPool,
+    results: &mut Vec<f32>,
     n: usize,
 ) -> Result<(), RunError> {
+    let Experts { matrices, used, x, out } = *product;
     let Some(first) = matrices.first() else { return Ok(()) };
     let (inner, rows) = (first.cols(), first.rows());
-    let shared = x.cols == inner;
     let Some(acts) = activations.get_mut(&(first.form(), inner)) else {
         return Err(RunError::Plan("expert products without their activations".into()));
     };
-    // SAFETY: see `Host::view`.
-    let (x, out) = unsafe { (host.view.f32(x, 0, n), host.view.f32_mut(out, 0, n)) };
-    let mut result = Vec::new();
-    for (expert, matrix) in matrices.iter().enumerate() {
-        let mine: Vec<usize> = (0..n * used).filter(|i| ids[*i] as usize == expert).collect();
-        if mine.is_empty() {
-            continue;
+    let shared = x.cols == inner;
+    // The experts of one row read it where it lies once; more rows lie in the order of their experts.
+    let alone = n == 1 && shared;
+    acts.set_tokens(if alone { 1 } else { n * used })?;
+    let order = ByExpert::new(ids, matrices.len());
+    let tokens_of = |group: &Group| if alone { 0..1 } else { group.places.clone() };
+    let writer = acts.rows_mut();
+    each_row(host, if alone { 1 } else { n * used }, inner, |place, _| {
+        let slot = order.slots[place] as usize;
+        let (row, column) = if shared { (slot / used, 0) } else { (slot / used, slot % used * inner) };
+        let group = &order.groups[order.group_of[place] as usize];
+        let tokens = tokens_of(group);
+        // SAFETY: see `Host::view`; this place is this worker's alone.
+        unsafe {
+            let x = &host.view.f32(x, row, 1)[column..column + inner];
+            writer.part(tokens.clone()).write(place - tokens.start, x);
         }
-        acts.set_tokens(mine.len())?;
-        let writer = acts.rows_mut();
-        for (token, slot) in mine.iter().enumerate() {
-            let at = if shared { slot / used } else { *slot };
-            // SAFETY: this thread alone writes.
-            unsafe { writer.write(token, &x[at * inner..(at + 1) * inner]) };
+        Ok(())
+    })?;
+    // Memory that grows to the largest step and is written before it is read.
+    results.resize(results.len().max(n * used * rows), 0.0);
+    let mut rest = &mut results[..n * used * rows];
+    let jobs = order.groups.iter().map(|group| {
+        let (own, others) = std::mem::take(&mut rest).split_at_mut(group.places.len() * rows);
+        rest = others;
+        let weights = matrices[group.expert].weights();
+        (acts.part(tokens_of(group)), Linear { weights, out: own, stride: rows })
+    });
+    let set = LinearSet::of_parts(jobs, host.pool.workers())?;
+    work(host.pool, vec![set])?;
+    each_row(host, n, used * rows, |row, _| {
+        // SAFETY: see `Host::view`.
+        let out = unsafe { host.view.f32_mut(out, row, 1) };
+        for (to, place) in out.chunks_exact_mut(rows).zip(&order.place_of[row * used..]) {
+            let place = *place as usize;
+            to.copy_from_slice(&results[place * rows..(place + 1) * rows]);
         }
-        result.resize(mine.len() * rows, 0.0);
-        let linear = Linear { weights: matrix.weights(), out: &mut result, stride: rows };
-        work(host.pool, vec![LinearSet::new(acts, [linear], host.pool.workers())?])?;
-        for (row, slot) in result.chunks_exact(rows).zip(&mine) {
-            out[slot * rows..(slot + 1) * rows].copy_from_slice(row);
+        Ok(())
+    })
+}
+
+/// A product with chosen experts.
+#[derive(Clone, Copy)]
+pub(super) struct Experts<'a> {
+    /// Of every expert.
+    pub(super) matrices: &'a [std::sync::Arc<Matrix>],
+    /// Experts that a row chooses.
+    pub(super) used: usize,
+    /// Rows of one part for all chosen experts, or of a part for each.
+    pub(super) x: &'a Place,
+    /// Rows of a part of each chosen expert.
+    pub(super) out: &'a Place,
+}
+
+/// The slots of all rows, `used` a row, sorted by the experts that they chose.
+struct ByExpert {
+    /// Slots by place.
+    slots: Vec<u32>,
+    /// Places by slot.
+    place_of: Vec<u32>,
+    /// Groups by place.
+    group_of: Vec<u32>,
+    /// The experts that were chosen, and their places.
+    groups: Vec<Group>,
+}
+
+struct Group {
+    expert: usize,
+    places: std::ops::Range<usize>,
+}
+
+impl ByExpert {
+    fn new(ids: &[i32], experts: usize) -> ByExpert {
+        let mut ends = vec![0usize; experts];
+        ids.iter().for_each(|id| ends[*id as usize] += 1);
+        let (mut groups, mut group_of) = (Vec::new(), Vec::with_capacity(ids.len()));
+        for (expert, end) in ends.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
+            let places = group_of.len()..group_of.len() + *end;
+            group_of.resize(places.end, groups.len() as u32);
+            *end = places.start;
+            groups.push(Group { expert, places });
         }
+        let mut next = ends;
+        let (mut slots, mut place_of) = (vec![0; ids.len()], vec![0; ids.len()]);
+        for (slot, id) in ids.iter().enumerate() {
+            let place = &mut next[*id as usize];
+            slots[*place] = slot as u32;
+            place_of[slot] = *place as u32;
+            *place += 1;
+        }
+        ByExpert { slots, place_of, group_of, groups }
     }
-    Ok(())
 }

@@ -242,7 +242,8 @@ impl CpuExecutor {
                 let n = counts.rows(x);
                 // SAFETY: see above.
                 let ids = unsafe { view.i32(ids, 0, n) };
-                rows::experts(host, experts, *used, x, ids, out, &mut self.activations, n)
+                let product = rows::Experts { matrices: experts, used: *used, x, out };
+                rows::experts(host, &product, ids, &mut self.activations, &mut self.expert_results, n)
             }
             Kernel::Combine { used, y, weights, out } => {
                 let n = counts.rows(y);

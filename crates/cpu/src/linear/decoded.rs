@@ -2,7 +2,7 @@
 
 use super::Rows;
 use super::tile::TileArgs;
-use crate::act::Activations;
+use crate::act::ActTokens;
 use crate::isa::LANES;
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ const TOKENS: usize = 64;
 ///
 /// # Safety
 /// As [`Rows::run`].
-pub(super) unsafe fn run(job: &Rows<'_>, acts: &Activations, groups: Range<usize>) {
+pub(super) unsafe fn run(job: &Rows<'_>, acts: ActTokens<'_>, groups: Range<usize>) {
     let mut decoded = [0f32; COLUMNS * LANES];
     let mut sums = [0f32; TOKENS * LANES];
     for group in groups {

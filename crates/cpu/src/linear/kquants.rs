@@ -66,7 +66,11 @@ unsafe fn dot<S: Simd, const T: usize>(
 }
 
 #[inline(always)]
-unsafe fn add_scaled<S: Simd, const T: usize>(totals: &mut [S::Block; T], sums: &[S::Sum; T], scale: S::Scale) {
+unsafe fn add_scaled<S: Simd, const T: usize>(
+    totals: &mut [S::Block; T],
+    sums: &[S::Sum; T],
+    scale: S::Scale,
+) {
     for t in 0..T {
         // SAFETY: the processor has `S`.
         unsafe { totals[t] = S::add_scaled(totals[t], sums[t], scale) }

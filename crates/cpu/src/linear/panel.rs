@@ -5,7 +5,7 @@
 //! Sums wait in a buffer between runs; the order of every sum is that of a tile of all columns.
 
 use super::Rows;
-use crate::act::{Activations, Tile};
+use crate::act::{ActTokens, Tile};
 use crate::isa::LANES;
 
 /// Tokens of a block.
@@ -38,7 +38,7 @@ impl Scratch {
 /// As [`Rows::run`].
 pub(super) unsafe fn run(
     job: &Rows<'_>,
-    acts: &Activations,
+    acts: ActTokens<'_>,
     group: usize,
     groups: usize,
     first: usize,
