@@ -110,8 +110,8 @@ struct NormArgs {
     uint32_t cols;
     uint32_t groups;
     float eps;
-    // Whether the mean is taken off.
-    uint32_t centred;
+    // In the order of graph::op::NormKind.
+    uint32_t kind;
 };
 static_assert(sizeof(NormArgs) == 72, "NormArgs");
 

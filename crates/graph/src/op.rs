@@ -97,8 +97,10 @@ pub enum Input {
 pub enum NormKind {
     /// `x / sqrt(mean(x²) + eps)`.
     Rms,
-    /// `(x - mean(x)) / sqrt(var(x) + eps)`.
+    /// `(x - mean(x)) / sqrt(var(x) + eps)`; by groups, what is known as a group norm.
     Layer,
+    /// `x / max(sqrt(sum(x²)), eps)`.
+    L2,
 }
 
 /// Attributes of [`Op::Norm`].
@@ -106,7 +108,7 @@ pub enum NormKind {
 pub struct Norm {
     /// Formula.
     pub kind: NormKind,
-    /// Added under the root.
+    /// Added under the root; the least divisor of [`NormKind::L2`].
     pub eps: f32,
     /// Equal parts of a row that are normalised apart, such as heads.
     pub groups: u32,

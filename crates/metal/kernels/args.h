@@ -44,7 +44,7 @@ struct NormArgs {
     uint cols;
     // Groups of a row.
     uint groups;
-    // Added under the root.
+    // Added under the root; the least length.
     float eps;
 };
 

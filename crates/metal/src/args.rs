@@ -83,7 +83,7 @@ args! {
         cols: u32,
         /// Groups of a row.
         groups: u32,
-        /// Added under the root.
+        /// Added under the root; the least length.
         eps: f32,
     }
     /// Of `heads`.

@@ -260,7 +260,7 @@ fn embeds() -> Vec<Case> {
 
 fn norms() -> Vec<Case> {
     let mut cases = Vec::new();
-    for kind in [NormKind::Rms, NormKind::Layer] {
+    for kind in [NormKind::Rms, NormKind::Layer, NormKind::L2] {
         for (cols, groups) in [(64, 1), (576, 9), (100, 1), (48, 3)] {
             for affine in [false, true] {
                 cases.push(simple(
@@ -287,6 +287,11 @@ fn norms() -> Vec<Case> {
             }
         }
     }
+    // Groups shorter than epsilon.
+    cases.push(simple("norm L2 of short groups".into(), FLOAT, 9, &[48], |_, _| (), |b, ins| {
+        let x = b.scale(ins[0], 1e-3);
+        b.norm(x, Norm { kind: NormKind::L2, eps: 5e-3, groups: 3, weight: None, bias: None }, "norm")
+    }));
     // A sum that its norm alone reads, and one that is read again.
     for again in [false, true] {
         cases.push(simple(

@@ -105,8 +105,8 @@ args! {
         cols: u32,
         groups: u32,
         eps: f32,
-        /// Whether the mean is taken off.
-        centred: u32,
+        /// In the order of graph::op::NormKind.
+        kind: u32,
     }
 
     /// Cosines and sines of a step's positions, `[rows, pairs, 2]`.

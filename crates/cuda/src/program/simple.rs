@@ -1,6 +1,6 @@
 //! Launches of the kernels for single operations.
 
-use wootz_graph::op::{Activation, Attention, Gating, Linear, Norm, NormKind, Op, Rope, RopeStyle, Route};
+use wootz_graph::op::{Activation, Attention, Gating, Linear, Norm, Op, Rope, RopeStyle, Route};
 use wootz_graph::{BLOCK_TOKENS, CacheId, KvType, Node, RunError, Step, WeightId};
 
 use super::{Resolver, RopeSlot, Value};
@@ -159,7 +159,7 @@ impl Resolver<'_> {
             cols: x.cols,
             groups: norm.groups,
             eps: norm.eps,
-            centred: u32::from(norm.kind == NormKind::Layer),
+            kind: norm.kind as u32,
         };
         let width = x.cols / norm.groups;
         if sum.is_none() && norm.groups > 1 && width <= MOST_GROUP_COLS {

@@ -57,15 +57,18 @@ pub(super) fn norm(
     let mut y = Vec::with_capacity(x.len());
     for group in x.chunks_exact(part) {
         let mean = match n.kind {
-            NormKind::Rms => 0.0,
+            NormKind::Rms | NormKind::L2 => 0.0,
             NormKind::Layer => group.iter().map(|v| f64::from(*v)).sum::<f64>() / part as f64,
         };
-        let var = group.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / part as f64;
-        let inv = 1.0 / (var + f64::from(n.eps)).sqrt();
+        let squares = group.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>();
+        let divisor = match n.kind {
+            NormKind::Rms | NormKind::Layer => (squares / part as f64 + f64::from(n.eps)).sqrt(),
+            NormKind::L2 => squares.sqrt().max(f64::from(n.eps)),
+        };
         for (i, v) in group.iter().enumerate() {
             let w = weight.map_or(1.0, |w| w[i]);
             let b = bias.map_or(0.0, |b| b[i]);
-            y.push(((f64::from(*v) - mean) * inv) as f32 * w + b);
+            y.push(((f64::from(*v) - mean) / divisor) as f32 * w + b);
         }
     }
     y

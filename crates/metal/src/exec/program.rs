@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wootz_graph::op::{Input, Op, Rope};
+use wootz_graph::op::{Input, NormKind, Op, Rope};
 use wootz_graph::{
     After, CacheId, CacheLayout, Entries, Graph, KvType, NodeId, Plan, Rows, RunError, Step, Type, ValueId,
     WeightId,
@@ -360,7 +360,8 @@ impl StepBuilder<'_, '_> {
             None => (None, node.outs[0]),
         };
         let function = Function::new(Library::plain("norm"), "norm")
-            .set("subtract_mean", norm.kind == wootz_graph::op::NormKind::Layer)
+            .set("subtract_mean", norm.kind == NormKind::Layer)
+            .set("by_length", norm.kind == NormKind::L2)
             .set("has_weight", norm.weight.is_some())
             .set("has_bias", norm.bias.is_some())
             .set("has_residual", residual.is_some());
