@@ -9,6 +9,7 @@ mod blocks;
 mod encoder;
 mod error;
 mod gemma3;
+mod gpt_oss;
 mod hparams;
 mod llama;
 mod model;
@@ -60,7 +61,7 @@ macro_rules! architectures {
     };
 }
 
-architectures!(llama, qwen2, qwen2moe, qwen3, qwen3moe, gemma3, bert, nomic_bert);
+architectures!(llama, qwen2, qwen2moe, qwen3, qwen3moe, gemma3, gpt_oss, bert, nomic_bert);
 
 /// The families that generate text.
 pub fn decoders() -> impl Iterator<Item = &'static dyn Architecture> {

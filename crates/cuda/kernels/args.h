@@ -206,10 +206,13 @@ struct ElementwiseArgs {
     uint32_t cols;
     uint32_t op;
     uint32_t activation;
-    // Factor, or cap.
+    // Factor, cap, or slope of a sigmoid.
     float factor;
+    // Of the clamped unit.
+    float limit;
+    uint32_t unused;
 };
-static_assert(sizeof(ElementwiseArgs) == 48, "ElementwiseArgs");
+static_assert(sizeof(ElementwiseArgs) == 56, "ElementwiseArgs");
 
 // `out = x[indices]`, elements of four bytes.
 struct GatherArgs {
@@ -272,6 +275,8 @@ struct ExpertLinearAnyArgs {
     const uint32_t* rows;
     const float* x;
     const int32_t* ids;
+    // `[experts, outs]`; or null.
+    const float* bias;
     float* out;
     uint32_t outs;
     uint32_t used;
@@ -279,7 +284,7 @@ struct ExpertLinearAnyArgs {
     uint32_t shared_input;
     uint32_t unused;
 };
-static_assert(sizeof(ExpertLinearAnyArgs) == 80, "ExpertLinearAnyArgs");
+static_assert(sizeof(ExpertLinearAnyArgs) == 88, "ExpertLinearAnyArgs");
 
 // Reads `bytes` bytes.
 struct ReadLimitArgs {

@@ -2,7 +2,7 @@ use crate::cache::{CacheId, CacheSpec};
 use crate::error::GraphError;
 use crate::graph::{Elem, Graph, Node, Output, Rows, Type, ValueId};
 use crate::key::{GraphKey, Outputs};
-use crate::op::{Activation, Attention, Input, Linear, Norm, Op, Rope, Route};
+use crate::op::{Activation, Attention, ClampedGlu, Input, Linear, Norm, Op, Rope, Route};
 use crate::weights::{WeightId, WeightTable};
 
 /// Builds a [`Graph`] node by node, checking shapes.
@@ -191,6 +191,13 @@ impl<'a> GraphBuilder<'a> {
         self.node(Op::Glu(activation), &[gate, up], ty, "glu")
     }
 
+    /// The gated unit of gpt-oss, see [`Op::GluClamped`].
+    pub fn glu_clamped(&mut self, gate: ValueId, up: ValueId, unit: ClampedGlu) -> ValueId {
+        self.expect_same("glu-clamped", gate, up);
+        let ty = self.graph.ty(gate);
+        self.node(Op::GluClamped(unit), &[gate, up], ty, "glu")
+    }
+
     /// An activation, element by element.
     pub fn activate(&mut self, x: ValueId, activation: Activation) -> ValueId {
         let ty = self.graph.ty(x);
@@ -264,12 +271,13 @@ impl<'a> GraphBuilder<'a> {
         (ids, weights)
     }
 
-    /// Product of `x` with the matrices of the chosen experts.
+    /// Product of `x` with the matrices of the chosen experts, plus their biases.
     pub fn expert_linear(
         &mut self,
         x: ValueId,
         ids: ValueId,
         weight: WeightId,
+        bias: Option<WeightId>,
         label: &'static str,
     ) -> ValueId {
         let info = self.weights.info(weight).clone();
@@ -284,8 +292,11 @@ impl<'a> GraphBuilder<'a> {
             );
         }
         let out = (info.rows / u64::from(info.experts.max(1))) as u32;
+        if let Some(bias) = bias {
+            self.expect_matrix("expert-linear", bias, info.experts, out);
+        }
         let ty = self.with_cols(x, used * out);
-        self.node(Op::ExpertLinear { weight, used }, &[x, ids], ty, label)
+        self.node(Op::ExpertLinear { weight, bias, used }, &[x, ids], ty, label)
     }
 
     /// Sum of the chosen experts' outputs, each times its weight.
@@ -367,10 +378,14 @@ impl<'a> GraphBuilder<'a> {
     }
 
     fn expect_vector(&mut self, op: &'static str, weight: WeightId, cols: u32) {
+        self.expect_matrix(op, weight, 1, cols);
+    }
+
+    fn expect_matrix(&mut self, op: &'static str, weight: WeightId, rows: u32, cols: u32) {
         let info = self.weights.info(weight);
-        if info.rows != 1 || info.cols != u64::from(cols) {
+        if info.rows != u64::from(rows) || info.cols != u64::from(cols) {
             let found = format!("{} x {} ({})", info.rows, info.cols, info.name);
-            self.fail(GraphError::Shape { op, input: 1, found, expected: format!("1 x {cols}") });
+            self.fail(GraphError::Shape { op, input: 1, found, expected: format!("{rows} x {cols}") });
         }
     }
 

@@ -35,6 +35,9 @@ pub enum Op {
     Attention(Attention),
     /// Gated linear unit: (gate, up) → activation(gate) * up.
     Glu(Activation),
+    /// Gated unit of gpt-oss: (gate, up) → `g * sigmoid(alpha * g) * (u + 1)`, with `g = min(gate, limit)` and u what
+    /// lies nearest to `up` within ±`limit`.
+    GluClamped(ClampedGlu),
     /// An activation, element by element.
     Activate(Activation),
     /// Sum of two values of one shape.
@@ -66,6 +69,8 @@ pub enum Op {
     ExpertLinear {
         /// Matrices `[experts * out, in]`.
         weight: WeightId,
+        /// Summands `[experts, out]`.
+        bias: Option<WeightId>,
         /// Experts used by a row.
         used: u32,
     },
@@ -215,6 +220,15 @@ pub enum Activation {
     ReluSquared,
 }
 
+/// Attributes of [`Op::GluClamped`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClampedGlu {
+    /// Slope of the sigmoid.
+    pub alpha: f32,
+    /// Largest gate, and largest distance of the other factor from 0.
+    pub limit: f32,
+}
+
 /// How scores become expert weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gating {
@@ -253,6 +267,7 @@ impl Op {
             Op::StoreKv { .. } => "store-kv",
             Op::Attention(_) => "attention",
             Op::Glu(_) => "glu",
+            Op::GluClamped(_) => "glu-clamped",
             Op::Activate(_) => "activate",
             Op::Add => "add",
             Op::AddRow { .. } => "add-row",
@@ -274,7 +289,7 @@ impl Op {
             Op::Rope(r) => [r.factors, None],
             Op::Attention(a) => [a.sinks, None],
             Op::Route(r) => [r.bias, None],
-            Op::ExpertLinear { weight, .. } => [Some(*weight), None],
+            Op::ExpertLinear { weight, bias, .. } => [Some(*weight), *bias],
             _ => [None, None],
         };
         list.into_iter().flatten()

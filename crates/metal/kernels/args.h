@@ -30,6 +30,16 @@ struct ElementArgs {
     float factor;
 };
 
+// Of `glu_clamped`.
+struct ClampedGluArgs {
+    // Elements.
+    uint count;
+    // Slope of the sigmoid.
+    float alpha;
+    // Largest gate, and largest distance of the other factor from 0.
+    float limit;
+};
+
 // Of `gather`.
 struct RowsArgs {
     // Rows written.

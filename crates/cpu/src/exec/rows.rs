@@ -109,6 +109,12 @@ fn apply(host: Host<'_>, op: &RowOp, row: usize, x: &[f32], out: &mut [f32]) -> 
         RowOp::Glu { activation, other: place, gate_is_other: true } => {
             elementwise::glu(isa, *activation, other(place), x, out)
         }
+        RowOp::GluClamped { unit, other: place, gate_is_other: false } => {
+            elementwise::glu_clamped(isa, *unit, x, other(place), out)
+        }
+        RowOp::GluClamped { unit, other: place, gate_is_other: true } => {
+            elementwise::glu_clamped(isa, *unit, other(place), x, out)
+        }
         RowOp::Activate(activation) => elementwise::activate(isa, *activation, x, out),
         RowOp::Scale(factor) => elementwise::scale(isa, *factor, x, out),
         RowOp::Softcap(cap) => elementwise::softcap(isa, *cap, x, out),
@@ -157,11 +163,12 @@ fn work(pool: &Pool, sets: Vec<LinearSet<'_>>) -> Result<(), RunError> {
     sets.into_iter().try_for_each(LinearSet::finish)
 }
 
-/// Multiplies each row's parts with the matrices of its experts.
+/// Multiplies each row's parts with the matrices of its experts, and adds their biases `[experts, rows]`.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn experts(
     host: Host<'_>,
     matrices: &[std::sync::Arc<Matrix>],
+    bias: Option<&[f32]>,
     used: usize,
     x: &Place,
     ids: &[i32],
@@ -193,8 +200,13 @@ pub(super) fn experts(
         result.resize(mine.len() * rows, 0.0);
         let linear = Linear { weights: matrix.weights(), out: &mut result, stride: rows };
         work(host.pool, vec![LinearSet::new(acts, [linear], host.pool.workers())?])?;
+        let own = bias.map(|b| &b[expert * rows..(expert + 1) * rows]);
         for (row, slot) in result.chunks_exact(rows).zip(&mine) {
-            out[slot * rows..(slot + 1) * rows].copy_from_slice(row);
+            let to = &mut out[slot * rows..(slot + 1) * rows];
+            match own {
+                Some(own) => elementwise::add(host.isa, row, own, to)?,
+                None => to.copy_from_slice(row),
+            }
         }
     }
     Ok(())

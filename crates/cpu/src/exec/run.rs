@@ -238,11 +238,11 @@ impl CpuExecutor {
                         .map_err(RunError::from)
                 }
             }
-            Kernel::ExpertLinear { experts, used, x, ids, out } => {
+            Kernel::ExpertLinear { experts, bias, used, x, ids, out } => {
                 let n = counts.rows(x);
                 // SAFETY: see above.
                 let ids = unsafe { view.i32(ids, 0, n) };
-                rows::experts(host, experts, *used, x, ids, out, &mut self.activations, n)
+                rows::experts(host, experts, bias.as_deref(), *used, x, ids, out, &mut self.activations, n)
             }
             Kernel::Combine { used, y, weights, out } => {
                 let n = counts.rows(y);

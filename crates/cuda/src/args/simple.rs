@@ -196,8 +196,11 @@ args! {
         cols: u32,
         op: u32,
         activation: u32,
-        /// Factor, or cap.
+        /// Factor, cap, or slope of a sigmoid.
         factor: f32,
+        /// Of the clamped unit.
+        limit: f32,
+        unused: u32,
     }
 
     /// `out = x[indices]`, elements of four bytes.
@@ -257,6 +260,8 @@ args! {
         rows: Ptr<u32>,
         x: Ptr<f32>,
         ids: Ptr<i32>,
+        /// `[experts, outs]`; or null.
+        bias: Ptr<f32>,
         out: Mut<f32>,
         outs: u32,
         used: u32,

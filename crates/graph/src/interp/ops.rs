@@ -1,7 +1,7 @@
 //! Operations on plain slices.
 
 use crate::cache::{BLOCK_TOKENS, CacheSpec};
-use crate::op::{Activation, Attention, Gating, Norm, NormKind, Rope, RopeStyle, Route};
+use crate::op::{Activation, Attention, ClampedGlu, Gating, Norm, NormKind, Rope, RopeStyle, Route};
 use crate::step::StepInputs;
 
 /// Dot product, summed in f64.
@@ -23,6 +23,12 @@ pub(super) fn activate(a: Activation, x: f32) -> f32 {
         Activation::ReluSquared => v.max(0.0).powi(2),
     };
     y as f32
+}
+
+pub(super) fn glu_clamped(unit: ClampedGlu, gate: f32, up: f32) -> f32 {
+    let (alpha, limit) = (f64::from(unit.alpha), f64::from(unit.limit));
+    let (g, u) = (f64::from(gate).min(limit), f64::from(up).clamp(-limit, limit));
+    (g / (1.0 + (-alpha * g).exp()) * (u + 1.0)) as f32
 }
 
 /// The error function: its Taylor series near 0, its continued fraction further out.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wootz_graph::op::{Input, NormKind, Op, Rope};
+use wootz_graph::op::{ClampedGlu, Input, NormKind, Op, Rope};
 use wootz_graph::{
     After, CacheId, CacheLayout, Entries, Graph, KvType, NodeId, Plan, Rows, RunError, Step, Type, ValueId,
     WeightId,
@@ -15,7 +15,9 @@ use super::rope;
 use super::step::{Counts, StepLayout, StepPart};
 use super::transfer::Transfer;
 use super::weights::Weights;
-use crate::args::{AddRowArgs, CombineArgs, ElementArgs, EmbedArgs, NormArgs, RouteArgs, RowsArgs};
+use crate::args::{
+    AddRowArgs, ClampedGluArgs, CombineArgs, ElementArgs, EmbedArgs, NormArgs, RouteArgs, RowsArgs,
+};
 use crate::device::{Caps, MetalDevice, Slice};
 use crate::library::{Function, Library};
 use crate::select;
@@ -227,6 +229,7 @@ impl StepBuilder<'_, '_> {
             Op::Glu(a) => {
                 self.elements("glu", 0.0, activation(*a), &["gate", "up"], &node.ins, node.outs[0])?
             }
+            Op::GluClamped(unit) => self.glu_clamped(*unit, &node.ins, node.outs[0])?,
             Op::Activate(a) => {
                 self.elements("activate_all", 0.0, activation(*a), &["x"], &node.ins, node.outs[0])?
             }
@@ -253,8 +256,8 @@ impl StepBuilder<'_, '_> {
                     grid: [rows(c), 1, 1],
                 })?
             }
-            Op::ExpertLinear { weight, used } => {
-                return self.experts(*weight, *used, node.ins[0], node.ins[1], node.outs[0]);
+            Op::ExpertLinear { weight, bias, used } => {
+                return self.experts((*weight, *bias), *used, node.ins[0], node.ins[1], node.outs[0]);
             }
             Op::Combine { used } => {
                 let args = CombineArgs { cols: self.cols(node.outs[0]), used: *used };
@@ -329,6 +332,19 @@ impl StepBuilder<'_, '_> {
         self.finish(call, threads, move |c| {
             let count = rows(c) * cols;
             Shape { args: ArgBytes::of(ElementArgs { count, factor }), grid: [count.div_ceil(threads), 1, 1] }
+        })
+    }
+
+    fn glu_clamped(&mut self, unit: ClampedGlu, ins: &[ValueId], out: ValueId) -> Result<Launch, RunError> {
+        let call = self
+            .call(Library::plain("elementwise"), "glu_clamped")
+            .bind("gate", self.place(ins[0])?)
+            .bind("up", self.place(ins[1])?)
+            .bind("y", self.place(out)?);
+        let (rows, cols, threads) = (self.rows(out), self.cols(out), self.threads());
+        self.finish(call, threads, move |c| {
+            let args = ClampedGluArgs { count: rows(c) * cols, alpha: unit.alpha, limit: unit.limit };
+            Shape { args: ArgBytes::of(args), grid: [args.count.div_ceil(threads), 1, 1] }
         })
     }
 
