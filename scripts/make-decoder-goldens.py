@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiny_models import VOCAB, attend, listed, rms_norm, softmax, tiny_weights, turn
+from tiny_models import VOCAB, attend, listed, rms_norm, rotate, silu, softmax, tiny_weights, turn
 
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "crates/wootz/tests/golden/decoders.json"
@@ -63,7 +63,7 @@ def gpt_oss(ids):
     turns, magnitude = yarn(width // 2, 150000.0, 8.0, 64)
     angle = np.arange(len(ids))[:, None] * turns
     x = get("token_embd.weight")[ids]
-    for layer in range(3):
+    for layer in range(2):
         name = lambda tensor: f"blk.{layer}.{tensor}"
         h = rms_norm(x, get(name("attn_norm.weight")))
         q, k, v = (linear(get, h, name(f"attn_{n}")).reshape(len(ids), -1, width) for n in "qkv")
@@ -86,7 +86,47 @@ def gpt_oss(ids):
     return rms_norm(x, get("output_norm.weight")) @ get("output.weight").T
 
 
-MODELS = {"gpt-oss": gpt_oss}
+def qwen_vl(ids, width, base, head_norm):
+    """The text side: all streams of positions stand where the token does, so that sections make no difference."""
+    heads, kv_heads, ff = 4, 2, 160
+    get = tiny_weights({
+        "token_embd.weight": (VOCAB, DIM),
+        "output.weight": (VOCAB, DIM),
+        "attn_q.weight": (heads * width, DIM),
+        "attn_q.bias": (1, heads * width),
+        "attn_k.weight": (kv_heads * width, DIM),
+        "attn_k.bias": (1, kv_heads * width),
+        "attn_v.weight": (kv_heads * width, DIM),
+        "attn_v.bias": (1, kv_heads * width),
+        "attn_output.weight": (DIM, heads * width),
+        "attn_q_norm.weight": (1, width),
+        "attn_k_norm.weight": (1, width),
+        "ffn_gate.weight": (ff, DIM),
+        "ffn_up.weight": (ff, DIM),
+        "ffn_down.weight": (DIM, ff),
+    })
+    x = get("token_embd.weight")[ids]
+    for layer in range(2):
+        name = lambda tensor: f"blk.{layer}.{tensor}"
+        product = lambda x, tensor: x @ get(name(f"{tensor}.weight")).T
+        h = rms_norm(x, get(name("attn_norm.weight")))
+        if head_norm:
+            q, k, v = (product(h, f"attn_{n}").reshape(len(ids), -1, width) for n in "qkv")
+            q, k = (rms_norm(y, get(name(f"attn_{n}_norm.weight"))) for n, y in (("q", q), ("k", k)))
+        else:
+            q, k, v = (linear(get, h, name(f"attn_{n}")).reshape(len(ids), -1, width) for n in "qkv")
+        x = x + product(attend(rotate(q, base), rotate(k, base), v, True), "attn_output")
+        h = rms_norm(x, get(name("ffn_norm.weight")))
+        x = x + product(silu(product(h, "ffn_gate")) * product(h, "ffn_up"), "ffn_down")
+    head = "token_embd.weight" if head_norm else "output.weight"
+    return rms_norm(x, get("output_norm.weight")) @ get(head).T
+
+
+MODELS = {
+    "gpt-oss": gpt_oss,
+    "qwen2vl": lambda ids: qwen_vl(ids, 32, 1e6, False),
+    "qwen3vl": lambda ids: qwen_vl(ids, 64, 1e6, True),
+}
 
 
 def main():

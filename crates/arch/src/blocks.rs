@@ -143,6 +143,7 @@ fn rope(hp: &HParams, b: &GraphBuilder<'_>, layer: u16, heads: u32, style: RopeS
         factors: b.find_weight("rope_freqs.weight"),
         yarn,
         magnitude: params.magnitude,
+        sections: params.sections,
     }
 }
 

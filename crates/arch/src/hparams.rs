@@ -1,5 +1,5 @@
 use wootz_gguf::Metadata;
-use wootz_graph::op::{ClampedGlu, Gating};
+use wootz_graph::op::{ClampedGlu, Gating, SectionOrder, Sections};
 
 use crate::error::ArchError;
 
@@ -117,6 +117,8 @@ pub struct RopeParams {
     pub scaling: RopeScaling,
     /// Factor on the rotated elements.
     pub magnitude: f32,
+    /// Streams of positions, where the family has several.
+    pub sections: Option<Sections>,
 }
 
 /// How rotary embedding is stretched to longer contexts.
@@ -212,6 +214,26 @@ impl<'a> Keys<'a> {
             found: found.to_string(),
             expected: format!("a number from {low} to {high}"),
         })
+    }
+
+    /// The pairs of each stream of positions of a rotary embedding.
+    pub(crate) fn sections(&self, order: SectionOrder) -> Result<Sections, ArchError> {
+        const MOST: u32 = 4096;
+        let key = self.key("rope.dimension_sections");
+        let found = self.meta.u32s(&key)?;
+        let fits = found.len() <= Sections::STREAMS as usize
+            && found.iter().all(|count| *count <= MOST)
+            && found.iter().any(|count| *count > 0);
+        if !fits {
+            return Err(ArchError::Value {
+                key,
+                found: format!("{found:?}"),
+                expected: format!("up to {} numbers from 0 to {MOST}, not all of them 0", Sections::STREAMS),
+            });
+        }
+        let mut counts = [0; Sections::STREAMS as usize];
+        counts[..found.len()].copy_from_slice(&found);
+        Ok(Sections { counts, order })
     }
 
     /// A number for each layer: one for all, or an array.
@@ -396,6 +418,7 @@ impl RopeParams {
             base: keys.opt_f32("rope.freq_base")?.unwrap_or(10_000.0),
             scaling,
             magnitude: keys.opt_f32("rope.scaling.attn_factor")?.unwrap_or(1.0),
+            sections: None,
         })
     }
 }

@@ -7,6 +7,7 @@ use crate::blocks;
 #[allow(missing_docs)]
 pub enum Setting {
     U32(u32),
+    I32s(Vec<i32>),
     F32(f32),
     Str(String),
     Strs(Vec<String>),

@@ -118,7 +118,10 @@ static_assert(sizeof(NormArgs) == 72, "NormArgs");
 // Cosines and sines of a step's positions, `[rows, pairs, 2]`.
 struct RopeTableArgs {
     const uint32_t* rows;
+    // `[rows]`, or with streams `[rows, 4]`.
     const int32_t* positions;
+    // The stream that turns each pair; or null.
+    const uint32_t* streams;
     // Turns of a pair at position 1.
     const double* turns;
     float* out;
@@ -126,7 +129,7 @@ struct RopeTableArgs {
     // Factor on cosines and sines.
     float magnitude;
 };
-static_assert(sizeof(RopeTableArgs) == 40, "RopeTableArgs");
+static_assert(sizeof(RopeTableArgs) == 48, "RopeTableArgs");
 
 // Rotary position embedding; `out` may be `x`.
 struct RopeArgs {

@@ -152,12 +152,20 @@ impl CudaExecutor {
                 continue;
             }
             let factors = rope.factors.map(|w| self.weights.elements(w)).transpose()?;
-            let (turns, magnitude) = rope::turns(rope, factors.as_deref());
+            let turns = rope::turns(rope, factors.as_deref());
             let on_device = DeviceBuffer::new(&self.machine, 8 * turns.len(), "frequencies")?;
             self.put(on_device.address(), bytemuck::cast_slice(&turns))?;
+            let streams = match rope.sections {
+                Some(_) => {
+                    let buffer = DeviceBuffer::new(&self.machine, 4 * turns.len(), "streams")?;
+                    self.put(buffer.address(), bytemuck::cast_slice(&rope.streams()))?;
+                    Some(buffer)
+                }
+                None => None,
+            };
             let table = 8 * turns.len() * plan.graph.key.tokens as usize;
             let table = DeviceBuffer::new(&self.machine, table, "rotations")?;
-            slots.push(RopeSlot::new(rope, on_device, magnitude, table));
+            slots.push(RopeSlot::new(rope, on_device, streams, table));
         }
         Ok(slots)
     }
@@ -401,8 +409,7 @@ impl Executor for CudaExecutor {
             return Err(RunError::Plan(format!("it was made for {}", plan.backend)));
         }
         self.weights.load(&plan.graph, 0, &mut |_| ())?;
-        let places =
-            StepPlaces::new(&plan.graph.key, self.layout.groups.len(), plan.graph.hidden_cols().unwrap_or(0));
+        let places = StepPlaces::new(&plan.graph, self.layout.groups.len());
         let inputs = DeviceBuffer::new(&self.machine, places.bytes(), "the inputs of a step")?;
         self.machine.clear(inputs.address(), places.bytes())?;
         let entries = plan.graph.entries(self.weights.table());

@@ -2,7 +2,7 @@ use crate::cache::{CacheId, CacheSpec};
 use crate::error::GraphError;
 use crate::graph::{Elem, Graph, Node, Output, Rows, Type, ValueId};
 use crate::key::{GraphKey, Outputs};
-use crate::op::{Activation, Attention, ClampedGlu, Input, Linear, Norm, Op, Rope, Route};
+use crate::op::{Activation, Attention, ClampedGlu, Input, Linear, Norm, Op, Rope, Route, Sections};
 use crate::weights::{WeightId, WeightTable};
 
 /// Builds a [`Graph`] node by node, checking shapes.
@@ -65,6 +65,7 @@ impl<'a> GraphBuilder<'a> {
         }
         let (elem, rows, cols) = match input {
             Input::Tokens | Input::Positions => (Elem::I32, Rows::Tokens, 1),
+            Input::Streams => (Elem::I32, Rows::Tokens, Sections::STREAMS),
             Input::OutputRows => (Elem::I32, Rows::Outputs, 1),
             Input::Hidden { cols } => (Elem::F32, Rows::Tokens, cols),
         };
@@ -144,10 +145,13 @@ impl<'a> GraphBuilder<'a> {
                 format!("{} heads of {}, an even {} of it rotated", rope.heads, rope.head_dim, rope.dims);
             self.shape("rope", 0, x, expected);
         }
+        if rope.sections.is_some_and(|s| s.counts.iter().all(|count| *count == 0)) {
+            self.shape("rope", 0, x, "a section that has pairs".to_owned());
+        }
         if let Some(factors) = rope.factors {
             self.expect_vector("rope", factors, rope.dims / 2);
         }
-        let positions = self.input(Input::Positions);
+        let positions = self.input(if rope.sections.is_some() { Input::Streams } else { Input::Positions });
         let ty = self.graph.ty(x);
         self.node(Op::Rope(rope), &[x, positions], ty, label)
     }

@@ -22,7 +22,8 @@ pub enum Op {
     Norm(Norm),
     /// Product with a weight matrix: `[rows, in]` → `[rows, out]`.
     Linear(Linear),
-    /// Rotary position embedding: (x `[rows, heads * head_dim]`, positions `[rows, 1]`) → the same shape as x.
+    /// Rotary position embedding: (x `[rows, heads * head_dim]`, positions `[rows, 1]`) → the same shape as x; with
+    /// sections, positions `[rows, 4]`.
     Rope(Rope),
     /// Writes keys and values to a cache: (k, v, state) → state.
     StoreKv {
@@ -88,6 +89,8 @@ pub enum Input {
     Tokens,
     /// Positions of the tokens in their sequences `[tokens, 1]` of i32.
     Positions,
+    /// Positions of the tokens in [`Sections::STREAMS`] streams `[tokens, 4]` of i32.
+    Streams,
     /// Rows to return `[outputs, 1]` of i32.
     OutputRows,
     /// Hidden states `[tokens, cols]` of f32, which another device has computed.
@@ -145,10 +148,32 @@ pub enum RopeStyle {
     Halves,
 }
 
+/// How the pairs of a head share several streams of positions, such as those of time, height and width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sections {
+    /// Pairs of each stream. Where a head has more pairs than all streams together, they are counted anew.
+    pub counts: [u32; Sections::STREAMS as usize],
+    /// Which pairs those are.
+    pub order: SectionOrder,
+}
+
+/// Which pairs of a head belong to which stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SectionOrder {
+    /// Those of one stream stand together (Qwen2-VL).
+    Runs,
+    /// The first three streams take turns: pair i is that of stream `i % 3` as far as this has some left, that is where
+    /// `i < 3 * counts[i % 3]`, and else of the fourth (Qwen3-VL).
+    Interleaved,
+    /// As `Runs`, and frequencies begin anew in each section: its pair j turns as pair `2j` would (encoders of images).
+    Vision,
+}
+
 /// Attributes of [`Op::Rope`].
 ///
 /// With `d` rotated dimensions, pair i turns by `position * freq_scale * freq_base^(-2i/d) / factors[i]`; YaRN blends
-/// the scaled with the unscaled angle (<https://arxiv.org/abs/2309.00071>).
+/// the scaled with the unscaled angle (<https://arxiv.org/abs/2309.00071>). With sections, the position is that of the
+/// pair's stream (<https://arxiv.org/abs/2409.12191>).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rope {
     /// Heads in a row.
@@ -169,6 +194,8 @@ pub struct Rope {
     pub yarn: Option<Yarn>,
     /// Factor on the rotated elements.
     pub magnitude: f32,
+    /// Sections of pairs with positions of their own; one position for all if there are none.
+    pub sections: Option<Sections>,
 }
 
 /// YaRN's parameters.

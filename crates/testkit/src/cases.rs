@@ -3,7 +3,8 @@
 //! Values enter a case as rows of an F32 embedding, so that a case needs no operation of its own.
 
 use wootz_graph::op::{
-    Activation, Attention, ClampedGlu, Gating, Input, Norm, NormKind, Rope, RopeStyle, Route, Yarn,
+    Activation, Attention, ClampedGlu, Gating, Input, Norm, NormKind, Rope, RopeStyle, Route, SectionOrder,
+    Sections, Yarn,
 };
 use wootz_graph::{BLOCK_TOKENS, CacheId, CacheSpec, GraphBuilder, KvType, Output, ValueId};
 use wootz_quant::WeightType;
@@ -33,6 +34,8 @@ pub(crate) struct CaseStep {
     pub(crate) tokens: Vec<i32>,
     pub(crate) positions: Vec<i32>,
     pub(crate) sequences: Vec<u32>,
+    /// Positions in several streams; empty where they are all alike.
+    pub(crate) streams: Vec<i32>,
     /// Rows returned; `None` for all.
     pub(crate) outputs: Option<Vec<i32>>,
     /// Hidden states that the step begins with.
@@ -132,8 +135,7 @@ fn simple(
             tokens: (0..tokens).map(|t| (t * 7 % TABLE) as i32).collect(),
             positions: (0..tokens as i32).collect(),
             sequences: vec![0; tokens],
-            outputs: None,
-            hidden: Vec::new(),
+            ..CaseStep::default()
         }],
         build: Box::new(move |b| {
             let ins = inputs_of(b, inputs);
@@ -335,8 +337,11 @@ fn ropes() -> Vec<Case> {
         factors: None,
         yarn: None,
         magnitude: 1.0,
+        sections: None,
     };
     let yarn = Yarn { ext_factor: 1.0, beta_fast: 32.0, beta_slow: 1.0, original_context: 64 };
+    let sections = |counts, order| Some(Sections { counts, order });
+    let runs = sections([4, 6, 5, 1], SectionOrder::Runs);
     let variants = [
         ("halves", base, false),
         ("adjacent", Rope { style: RopeStyle::Adjacent, ..base }, false),
@@ -346,6 +351,16 @@ fn ropes() -> Vec<Case> {
         ("factors", base, true),
         ("yarn", Rope { freq_scale: 0.125, yarn: Some(yarn), ..base }, false),
         ("odd head", Rope { head_dim: 36, dims: 36, ..base }, false),
+        ("multi", Rope { sections: runs, ..base }, false),
+        ("multi, scaled", Rope { sections: runs, yarn: Some(yarn), freq_scale: 0.125, ..base }, true),
+        ("multi, partial", Rope { sections: runs, dims: 24, ..base }, false),
+        ("interleaved", Rope { sections: sections([6, 5, 5, 0], SectionOrder::Interleaved), ..base }, false),
+        (
+            "interleaved, uneven",
+            Rope { sections: sections([7, 3, 1, 2], SectionOrder::Interleaved), ..base },
+            true,
+        ),
+        ("vision", Rope { sections: sections([8; 4], SectionOrder::Vision), ..base }, false),
     ];
     let mut cases = Vec::new();
     for (name, rope, factors) in variants {
@@ -367,6 +382,9 @@ fn ropes() -> Vec<Case> {
         );
         case.steps[0].positions = vec![0, 1, 5, 100, 2000, 4095];
         cases.push(case);
+        if let (Some(_), Some(case)) = (rope.sections, cases.last_mut()) {
+            case.steps[0].streams = (0..6 * 4).map(|i| i * i * 7 % 1500).collect();
+        }
     }
     cases
 }

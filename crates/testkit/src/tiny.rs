@@ -81,6 +81,7 @@ pub fn build_with(
     for (key, value) in &tiny.settings {
         let result = match value {
             Setting::U32(v) => writer.meta.set(key, *v).map(|_| ()),
+            Setting::I32s(v) => writer.meta.set(key, v.as_slice()).map(|_| ()),
             Setting::F32(v) => writer.meta.set(key, *v).map(|_| ()),
             Setting::Str(v) => writer.meta.set(key, v.as_str()).map(|_| ()),
             Setting::Strs(v) => writer.meta.set(key, v).map(|_| ()),

@@ -130,7 +130,10 @@ impl CpuExecutor {
         let counts = Counts { tokens, outputs };
         let uses_rope = program.kernels.iter().any(|k| matches!(k, Kernel::Rope { .. }));
         for slot in self.ropes.iter_mut().filter(|_| uses_rope) {
-            slot.table.set_positions(inputs.positions)?;
+            match slot.rope.sections {
+                Some(_) => slot.table.set_positions(&inputs.stream_positions())?,
+                None => slot.table.set_positions(inputs.positions)?,
+            }
         }
         // Layers whose attention has the same attributes share the step's tiles.
         self.attentions.clear();
@@ -143,10 +146,12 @@ impl CpuExecutor {
                 self.attentions.push(slot);
             }
         }
+        let streams = inputs.stream_positions();
         for (input, place) in &program.inputs {
             let from: &[i32] = match input {
                 Input::Tokens => inputs.tokens,
                 Input::Positions => inputs.positions,
+                Input::Streams => &streams,
                 Input::OutputRows => inputs.outputs,
                 Input::Hidden { cols } => bytemuck::cast_slice(inputs.hidden_rows(*cols)?),
             };

@@ -112,7 +112,10 @@ args! {
     /// Cosines and sines of a step's positions, `[rows, pairs, 2]`.
     RopeTableArgs {
         rows: Ptr<u32>,
+        /// `[rows]`, or with streams `[rows, 4]`.
         positions: Ptr<i32>,
+        /// The stream that turns each pair; or null.
+        streams: Ptr<u32>,
         /// Turns of a pair at position 1.
         turns: Ptr<f64>,
         out: Mut<f32>,

@@ -215,14 +215,17 @@ impl Resolver<'_> {
     }
 
     /// Cosines and sines of the step's positions.
-    pub(super) fn rope_table(&self, slot: &RopeSlot, pairs: u32) -> Launch {
+    pub(super) fn rope_table(&self, slot: &RopeSlot) -> Launch {
+        let pairs = slot.rope.dims / 2;
+        let positions = if slot.streams.is_some() { self.places.streams } else { self.places.positions };
         let args = RopeTableArgs {
             rows: self.input(crate::step::TOKENS),
-            positions: self.input(self.places.positions),
+            positions: self.input(positions),
+            streams: slot.streams.as_ref().map_or(Ptr::NULL, |streams| Ptr::new(streams.address())),
             turns: Ptr::new(slot.turns.address()),
             out: Mut::new(slot.table.address()),
             pairs,
-            magnitude: slot.magnitude,
+            magnitude: slot.rope.gain() as f32,
         };
         let threads = pairs.next_multiple_of(32).clamp(32, THREADS);
         Launch::new(Kernel::new("rope", "rope_table"), [self.plan.graph.key.tokens, 1, 1], threads, &args)

@@ -117,6 +117,7 @@ impl Interpreter {
         let out = match op {
             Op::Input(Input::Tokens) => Data::I32(inputs.tokens.to_vec()),
             Op::Input(Input::Positions) => Data::I32(inputs.positions.to_vec()),
+            Op::Input(Input::Streams) => Data::I32(inputs.stream_positions().into_owned()),
             Op::Input(Input::OutputRows) => Data::I32(inputs.outputs.to_vec()),
             Op::Input(Input::Hidden { cols }) => Data::F32(inputs.hidden_rows(*cols)?.to_vec()),
             Op::Embed { table, scale } => {

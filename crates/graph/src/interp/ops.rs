@@ -1,7 +1,9 @@
 //! Operations on plain slices.
 
 use crate::cache::{BLOCK_TOKENS, CacheSpec};
-use crate::op::{Activation, Attention, ClampedGlu, Gating, Norm, NormKind, Rope, RopeStyle, Route};
+use crate::op::{
+    Activation, Attention, ClampedGlu, Gating, Norm, NormKind, Rope, RopeStyle, Route, SectionOrder,
+};
 use crate::step::StepInputs;
 
 /// Dot product, summed in f64.
@@ -80,10 +82,30 @@ pub(super) fn norm(
     y
 }
 
-/// Angle of pair `i` at `position`, with the magnitude that YaRN gives it.
-pub(super) fn rope_angle(r: &Rope, factors: Option<&[f32]>, position: i32, i: usize) -> (f64, f64) {
+/// Which stream of positions turns each pair, and the number of the pair that its frequency is that of.
+fn rope_pairs(r: &Rope) -> Vec<(usize, f64)> {
+    let pairs = r.dims as usize / 2;
+    let Some(sections) = r.sections else { return (0..pairs).map(|i| (0, i as f64)).collect() };
+    let counts = sections.counts.map(|count| count as usize);
+    let one_round: Vec<(usize, usize)> = match sections.order {
+        SectionOrder::Runs | SectionOrder::Vision => {
+            (0..4).flat_map(|stream| (0..counts[stream]).map(move |j| (stream, j))).collect()
+        }
+        SectionOrder::Interleaved => (0..counts.iter().sum())
+            .map(|i| (0..3).find(|s| i % 3 == *s && i < 3 * counts[*s]).map_or((3, i), |s| (s, i)))
+            .collect(),
+    };
+    let frequency = |i: usize, j: usize| match sections.order {
+        SectionOrder::Vision => 2.0 * j as f64,
+        SectionOrder::Runs | SectionOrder::Interleaved => i as f64,
+    };
+    one_round.iter().cycle().take(pairs).enumerate().map(|(i, (s, j))| (*s, frequency(i, *j))).collect()
+}
+
+/// Angle of pair `i` at `position`, with the magnitude that YaRN gives it; its frequency is that of pair `number`.
+fn rope_angle(r: &Rope, factors: Option<&[f32]>, position: i32, i: usize, number: f64) -> (f64, f64) {
     let dims = f64::from(r.dims);
-    let mut plain = f64::from(position) * f64::from(r.freq_base).powf(-2.0 * i as f64 / dims);
+    let mut plain = f64::from(position) * f64::from(r.freq_base).powf(-2.0 * number / dims);
     if let Some(f) = factors {
         plain /= f64::from(f[i]);
     }
@@ -107,9 +129,11 @@ pub(super) fn rope(x: &[f32], positions: &[i32], r: &Rope, factors: Option<&[f32
     let mut y = x.to_vec();
     let (head, half) = (r.head_dim as usize, r.dims as usize / 2);
     let cols = head * r.heads as usize;
-    for (row, position) in y.chunks_exact_mut(cols).zip(positions) {
-        for i in 0..half {
-            let (angle, magnitude) = rope_angle(r, factors, *position, i);
+    let streams = if r.sections.is_some() { 4 } else { 1 };
+    let pairs = rope_pairs(r);
+    for (row, positions) in y.chunks_exact_mut(cols).zip(positions.chunks_exact(streams)) {
+        for (i, (stream, number)) in pairs.iter().enumerate() {
+            let (angle, magnitude) = rope_angle(r, factors, positions[*stream], i, *number);
             let (sin, cos) = (angle.sin() * magnitude, angle.cos() * magnitude);
             let (a, b) = match r.style {
                 RopeStyle::Adjacent => (2 * i, 2 * i + 1),

@@ -48,6 +48,15 @@ pub(super) struct CacheBuffers {
     pub(super) v: Slice,
 }
 
+/// What the kernel computes a rotary embedding from.
+#[derive(Clone)]
+pub(super) struct RopeTables {
+    /// Frequencies.
+    pub(super) turns: Slice,
+    /// The stream of positions that turns each pair, where there are several.
+    pub(super) streams: Option<Slice>,
+}
+
 /// What programs of one executor are made with.
 pub(super) struct Compiler<'a> {
     pub(super) device: &'a Arc<dyn MetalDevice>,
@@ -56,8 +65,8 @@ pub(super) struct Compiler<'a> {
     pub(super) transfer: &'a mut Transfer,
     pub(super) caches: &'a [CacheBuffers],
     pub(super) layout: &'a CacheLayout,
-    /// Frequencies of rotary embeddings made so far.
-    pub(super) ropes: &'a mut Vec<(Rope, Slice)>,
+    /// Tables of rotary embeddings made so far.
+    pub(super) ropes: &'a mut Vec<(Rope, RopeTables)>,
 }
 
 impl Compiler<'_> {
@@ -73,6 +82,7 @@ impl Compiler<'_> {
                 let part = match input {
                     Input::Tokens => StepPart::Tokens,
                     Input::Positions => StepPart::Positions,
+                    Input::Streams => StepPart::Streams,
                     Input::OutputRows => StepPart::OutputRows,
                     Input::Hidden { .. } => StepPart::Hidden,
                 };
@@ -88,7 +98,7 @@ impl Compiler<'_> {
             places.insert(output.value, place);
         }
         let entries = graph.entries(self.weights.table());
-        let layout = StepLayout::new(&graph.key, self.layout.groups.len(), graph.hidden_cols().unwrap_or(0));
+        let layout = StepLayout::new(graph, self.layout.groups.len());
         let mut launches: Vec<Launch> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             let mut builder = StepBuilder { compiler: self, plan: &plan, graph, step, places: &places };
@@ -204,17 +214,24 @@ impl StepBuilder<'_, '_> {
         library.with("K_TYPE", cache_type(layout.k_type)).with("V_TYPE", cache_type(layout.v_type))
     }
 
-    /// Frequencies of a rotary embedding.
-    pub(super) fn turns(&mut self, rope: &Rope) -> Result<Slice, RunError> {
+    /// The tables of a rotary embedding.
+    pub(super) fn rope_tables(&mut self, rope: &Rope) -> Result<RopeTables, RunError> {
         let key = Rope { heads: 0, ..*rope };
-        if let Some((_, slice)) = self.compiler.ropes.iter().find(|(r, _)| *r == key) {
-            return Ok(slice.clone());
+        if let Some((_, tables)) = self.compiler.ropes.iter().find(|(r, _)| *r == key) {
+            return Ok(tables.clone());
         }
         let factors = rope.factors.map(|f| self.compiler.weights.elements(f)).transpose()?;
         let turns = rope::turns(rope, factors.as_deref());
-        let slice = self.compiler.weights.constant(&turns, "rotary frequencies", self.compiler.transfer)?;
-        self.compiler.ropes.push((key, slice.clone()));
-        Ok(slice)
+        let mut constant =
+            |bytes: &[u8], what: &str| self.compiler.weights.constant(bytes, what, self.compiler.transfer);
+        let turns = constant(bytemuck::cast_slice(&turns), "rotary frequencies")?;
+        let streams = match rope.sections {
+            Some(_) => Some(constant(bytemuck::cast_slice(&rope.streams()), "rotary streams")?),
+            None => None,
+        };
+        let tables = RopeTables { turns, streams };
+        self.compiler.ropes.push((key, tables.clone()));
+        Ok(tables)
     }
 
     /// The launches of a node that runs alone.

@@ -47,6 +47,7 @@ impl<'a> Run<'a> {
             &StepInputs {
                 tokens,
                 positions: &positions,
+                streams: &[],
                 sequences: &vec![0; tokens.len()],
                 outputs: &[tokens.len() as i32 - 1],
                 groups: &vec![TableSet { tables: &tables }; self.model.groups()],
