@@ -63,6 +63,7 @@ struct Traced {
     step: u32,
     start: OwnedMark,
     end: OwnedMark,
+    launches: usize,
 }
 
 /// Steps that were timed since tracing began.
@@ -342,7 +343,8 @@ impl CudaExecutor {
                 let start = OwnedMark::here(&self.machine)?;
                 launches.iter().try_for_each(|launch| self.machine.launch(launch))?;
                 let end = OwnedMark::here(&self.machine)?;
-                trace.steps.push(Traced { program: id, step: step as u32, start, end });
+                let launches = launches.len();
+                trace.steps.push(Traced { program: id, step: step as u32, start, end, launches });
             }
             return Ok(());
         }
@@ -477,6 +479,7 @@ impl Executor for CudaExecutor {
                 step: traced.step,
                 start: trace.start.seconds_to(&traced.start)?,
                 duration: traced.start.seconds_to(&traced.end)?,
+                dispatches: traced.launches as u32,
             })
         };
         // A device that fails has no times to tell; the step itself reports the failure.

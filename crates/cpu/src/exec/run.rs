@@ -168,6 +168,7 @@ impl CpuExecutor {
                     step: index as u32,
                     start: (start - trace.start).as_secs_f64(),
                     duration: start.elapsed().as_secs_f64(),
+                    dispatches: 1,
                 });
             }
         }
