@@ -20,35 +20,18 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
+from tiny_models import VOCAB, attend, listed, rms_norm, rotate, silu, softmax, tiny_weights
+
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE.parent / "crates/wootz/tests/golden/embeddings.json"
 
-VOCAB, DIM, FEED_FORWARD, HEADS, LAYERS, POSITIONS = 288, 128, 160, 4, 2, 512
+DIM, FEED_FORWARD, HEADS, LAYERS, POSITIONS = 128, 160, 4, 2, 512
 SENTENCES = [
     "A man is eating food.",
     "Someone is having a meal.",
     "The cheetah runs behind its prey.",
     "Iron rusts because it reacts with oxygen & water; naïve café-goers disagree!",
 ]
-
-
-def weight(name, rows, cols):
-    """Numbers from the weight's name alone: FNV-1a of it, then a multiplicative hash of each index."""
-    seed = 0x811C9DC5
-    for byte in name.encode():
-        seed = (seed ^ byte) * 0x01000193 & 0xFFFFFFFF
-    index = np.arange(rows * cols, dtype=np.uint64)
-    mixed = (index * np.uint64(2654435761) + np.uint64(seed)) & np.uint64(0xFFFFFFFF)
-    mixed = (mixed ^ (mixed >> np.uint64(15))) * np.uint64(2246822519) & np.uint64(0xFFFFFFFF)
-    mixed = mixed ^ (mixed >> np.uint64(13))
-    unit = (mixed >> np.uint64(8)).astype(np.float64) / 2.0**23 - 1.0
-    if rows == 1 and not name.endswith(".bias"):
-        numbers = 1.0 + 0.2 * unit
-    elif rows == 1:
-        numbers = 0.1 * unit
-    else:
-        numbers = unit * math.sqrt(3.0 / cols)
-    return numbers.astype(np.float32).astype(np.float64).reshape(rows, cols)
 
 
 erf = np.vectorize(math.erf)
@@ -59,39 +42,8 @@ def layer_norm(x, scale, shift, eps=1e-12):
     return (x - mean) / np.sqrt(((x - mean) ** 2).mean(axis=-1, keepdims=True) + eps) * scale + shift
 
 
-def rms_norm(x, scale, eps=1e-5):
-    return x / np.sqrt((x**2).mean(axis=-1, keepdims=True) + eps) * scale
-
-
-def softmax(x):
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
-
-
-def silu(x):
-    return x / (1.0 + np.exp(-x))
-
-
 def gelu(x):
     return 0.5 * x * (1.0 + erf(x / math.sqrt(2.0)))
-
-
-def rotate(x, base):
-    """Rotary positions of [tokens, heads, width]: element i turns with element i + width / 2."""
-    half = x.shape[-1] // 2
-    angle = np.arange(len(x))[:, None, None] * base ** (-np.arange(half) / half)
-    a, b = x[..., :half], x[..., half:]
-    return np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], axis=-1)
-
-
-def attend(q, k, v, causal):
-    """[tokens, heads, width] each; key heads are shared by equal parts of the query heads."""
-    share = q.shape[1] // k.shape[1]
-    k, v = np.repeat(k, share, axis=1), np.repeat(v, share, axis=1)
-    scores = np.einsum("qhd,khd->hqk", q, k) / math.sqrt(q.shape[-1])
-    if causal:
-        scores = np.where(np.tri(len(q), dtype=bool), scores, -np.inf)
-    return np.einsum("hqk,khd->qhd", softmax(scores), v).reshape(len(q), -1)
 
 
 def bert(get, ids, layers, heads):
@@ -158,19 +110,11 @@ QWEN3_SHAPES = {"attn_q.weight": (256, DIM), "attn_k.weight": (128, DIM), "attn_
 
 
 def tiny(shapes):
-    def get(name):
-        kind = name.split(".", 2)[2] if name.startswith("blk.") else name
-        numbers = weight(name, *{**SHAPES, **shapes}.get(kind, (1, DIM)))
-        return numbers[0] if len(numbers) == 1 else numbers
-    return get
+    return tiny_weights({**SHAPES, **shapes})
 
 
 def normalised(x):
     return x / np.linalg.norm(x)
-
-
-def listed(x):
-    return [float(f"{v:.7g}") for v in np.atleast_1d(x)]
 
 
 def tiny_cases():

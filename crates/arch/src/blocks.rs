@@ -42,6 +42,11 @@ pub(crate) fn head_norm_weights(hp: &HParams, layer: u16, spec: &mut WeightSpec)
     spec.vector(name(layer, "attn_k_norm.weight"), u64::from(hp.k_dim));
 }
 
+/// Names the scores of a layer that take part in the softmax of its heads.
+pub(crate) fn sink_weights(hp: &HParams, layer: u16, spec: &mut WeightSpec) {
+    spec.vector(name(layer, "attn_sinks.weight"), u64::from(hp.heads[usize::from(layer)]));
+}
+
 /// Names a layer's gated feed-forward block, or its router and experts.
 pub(crate) fn feed_forward_weights(hp: &HParams, layer: u16, spec: &mut WeightSpec) {
     let (dim, ff) = (u64::from(hp.dim), u64::from(hp.feed_forward[usize::from(layer)]));
@@ -56,11 +61,16 @@ pub(crate) fn feed_forward_weights(hp: &HParams, layer: u16, spec: &mut WeightSp
     }
 }
 
-fn expert_weights(experts: &Experts, dim: u64, layer: u16, spec: &mut WeightSpec) {
-    let ff = u64::from(experts.feed_forward);
-    spec.matrix(name(layer, "ffn_gate_inp.weight"), u64::from(experts.count), dim);
+/// Names a layer's router and experts, with biases where the file has them.
+pub(crate) fn expert_weights(experts: &Experts, dim: u64, layer: u16, spec: &mut WeightSpec) {
+    let (ff, count) = (u64::from(experts.feed_forward), u64::from(experts.count));
+    spec.matrix(name(layer, "ffn_gate_inp.weight"), count, dim);
+    spec.vector(name(layer, "ffn_gate_inp.bias"), count);
+    spec.optional();
     for (tensor, rows, cols) in [("gate", ff, dim), ("up", ff, dim), ("down", dim, ff)] {
         spec.experts(name(layer, &format!("ffn_{tensor}_exps.weight")), experts.count, rows, cols);
+        spec.matrix(name(layer, &format!("ffn_{tensor}_exps.bias")), count, rows);
+        spec.optional();
     }
     if let Some(shared) = experts.shared {
         let ff = u64::from(shared);
@@ -115,9 +125,8 @@ fn project_heads(hp: &HParams, b: &mut GraphBuilder<'_>, layer: u16, h: ValueId)
 
 /// The rotary embedding of a layer.
 fn rope(hp: &HParams, b: &GraphBuilder<'_>, layer: u16, heads: u32, style: RopeStyle) -> Rope {
-    let windowed = hp.windowed[usize::from(layer)];
-    let (freq_scale, yarn) = match hp.rope.scaling {
-        _ if windowed => (1.0, None),
+    let params = if hp.windowed[usize::from(layer)] { &hp.window_rope } else { &hp.rope };
+    let (freq_scale, yarn) = match params.scaling {
         RopeScaling::None => (1.0, None),
         RopeScaling::Linear { factor } => (1.0 / factor, None),
         RopeScaling::Yarn { factor, ext_factor, beta_fast, beta_slow, original_context } => {
@@ -127,13 +136,14 @@ fn rope(hp: &HParams, b: &GraphBuilder<'_>, layer: u16, heads: u32, style: RopeS
     Rope {
         heads,
         head_dim: hp.k_dim,
-        dims: hp.rope.dims,
+        dims: params.dims,
         style,
-        freq_base: if windowed { hp.window_rope_base } else { hp.rope.base },
+        freq_base: params.base,
         freq_scale,
         factors: b.find_weight("rope_freqs.weight"),
         yarn,
-        magnitude: hp.rope.magnitude,
+        magnitude: params.magnitude,
+        sections: params.sections,
     }
 }
 
@@ -172,7 +182,7 @@ pub(crate) fn attention(
             softcap: hp.attention_softcap,
             window,
             causal: hp.causal,
-            sinks: None,
+            sinks: b.find_weight(&name(layer, "attn_sinks.weight")),
         },
     );
     if layer + 1 == hp.layers {
@@ -205,13 +215,13 @@ fn gated(
     project(b, layer, y, down)
 }
 
-/// Feed-forward blocks of the experts that a router chooses for each row: `Σ weight * down(silu(gate(h)) * up(h))`, with
-/// weights from a softmax over the scores of all experts.
+/// Feed-forward blocks of the experts that a router chooses for each row: `Σ weight * down(silu(gate(h)) * up(h))`, or with
+/// the clamped unit.
 fn expert_feed_forward(experts: &Experts, b: &mut GraphBuilder<'_>, layer: u16, h: ValueId) -> ValueId {
     let scores = project(b, layer, h, "ffn_gate_inp");
     let route = Route {
         used: experts.used,
-        gating: Gating::Softmax,
+        gating: experts.gating,
         normalize: experts.normalize,
         scale: 1.0,
         bias: None,
@@ -219,11 +229,15 @@ fn expert_feed_forward(experts: &Experts, b: &mut GraphBuilder<'_>, layer: u16, 
     let (ids, weights) = b.route(scores, route);
     let product = |b: &mut GraphBuilder<'_>, x: ValueId, tensor: &'static str| {
         let weight = b.weight(&name(layer, &format!("{tensor}.weight")));
-        b.expert_linear(x, ids, weight, tensor)
+        let bias = b.find_weight(&name(layer, &format!("{tensor}.bias")));
+        b.expert_linear(x, ids, weight, bias, tensor)
     };
     let gate = product(b, h, "ffn_gate_exps");
     let up = product(b, h, "ffn_up_exps");
-    let y = b.glu(gate, up, Activation::Silu);
+    let y = match experts.clamped {
+        Some(unit) => b.glu_clamped(gate, up, unit),
+        None => b.glu(gate, up, Activation::Silu),
+    };
     let y = product(b, y, "ffn_down_exps");
     let y = b.combine(y, weights);
     if experts.shared.is_none() {
@@ -305,6 +319,17 @@ pub(crate) fn plain_layer_weights(hp: &HParams, spec: &mut WeightSpec, head_norm
 
 /// A decoder whose layers are a norm, attention, a norm and a gated feed-forward block or experts, each added to the stream.
 pub(crate) fn plain_decoder(hp: &HParams, b: &mut GraphBuilder<'_>, style: RopeStyle, head_norm: bool) {
+    decoder(hp, b, style, head_norm, "ffn_norm.weight");
+}
+
+/// As [`plain_decoder`], with another name of the norm after attention.
+pub(crate) fn decoder(
+    hp: &HParams,
+    b: &mut GraphBuilder<'_>,
+    style: RopeStyle,
+    head_norm: bool,
+    second_norm: &str,
+) {
     let table = b.weight("token_embd.weight");
     let mut x = b.embed(table, hp.embedding_scale);
     for layer in 0..hp.layers {
@@ -313,7 +338,7 @@ pub(crate) fn plain_decoder(hp: &HParams, b: &mut GraphBuilder<'_>, style: RopeS
         let y = attention(hp, b, layer, h, Some(style), head_norm);
         x = residual(hp, b, layer, x);
         x = b.add(x, y, "attn_residual");
-        let h = rms_norm(hp, b, x, &name(layer, "ffn_norm.weight"), "ffn_norm");
+        let h = rms_norm(hp, b, x, &name(layer, second_norm), "ffn_norm");
         let y = match &hp.experts {
             Some(experts) => expert_feed_forward(experts, b, layer, h),
             None => feed_forward(b, layer, h, Activation::Silu),

@@ -1,4 +1,5 @@
 use wootz_gguf::Metadata;
+use wootz_graph::op::{ClampedGlu, Gating, SectionOrder, Sections};
 
 use crate::error::ArchError;
 
@@ -31,8 +32,8 @@ pub struct HParams {
     pub norm_eps: f32,
     /// Rotary embedding of layers with full attention.
     pub rope: RopeParams,
-    /// Base of the rotary embedding in layers with a sliding window.
-    pub window_rope_base: f32,
+    /// Rotary embedding of layers with a sliding window.
+    pub window_rope: RopeParams,
     /// Sliding window, in positions.
     pub window: Option<u32>,
     /// Whether a layer has the sliding window, by layer.
@@ -64,8 +65,12 @@ pub struct Experts {
     pub used: u32,
     /// Columns between the projections of an expert.
     pub feed_forward: u32,
+    /// How scores become weights.
+    pub gating: Gating,
     /// Whether the weights of the chosen experts are divided by their sum.
     pub normalize: bool,
+    /// The unit of gpt-oss in place of a gate with SiLU.
+    pub clamped: Option<ClampedGlu>,
     /// Columns between the projections of the expert that every row goes through besides, where there is one.
     pub shared: Option<u32>,
 }
@@ -112,6 +117,8 @@ pub struct RopeParams {
     pub scaling: RopeScaling,
     /// Factor on the rotated elements.
     pub magnitude: f32,
+    /// Streams of positions, where the family has several.
+    pub sections: Option<Sections>,
 }
 
 /// How rotary embedding is stretched to longer contexts.
@@ -209,6 +216,26 @@ impl<'a> Keys<'a> {
         })
     }
 
+    /// The pairs of each stream of positions of a rotary embedding.
+    pub(crate) fn sections(&self, order: SectionOrder) -> Result<Sections, ArchError> {
+        const MOST: u32 = 4096;
+        let key = self.key("rope.dimension_sections");
+        let found = self.meta.u32s(&key)?;
+        let fits = found.len() <= Sections::STREAMS as usize
+            && found.iter().all(|count| *count <= MOST)
+            && found.iter().any(|count| *count > 0);
+        if !fits {
+            return Err(ArchError::Value {
+                key,
+                found: format!("{found:?}"),
+                expected: format!("up to {} numbers from 0 to {MOST}, not all of them 0", Sections::STREAMS),
+            });
+        }
+        let mut counts = [0; Sections::STREAMS as usize];
+        counts[..found.len()].copy_from_slice(&found);
+        Ok(Sections { counts, order })
+    }
+
     /// A number for each layer: one for all, or an array.
     pub(crate) fn per_layer(
         &self,
@@ -267,7 +294,9 @@ impl Experts {
             count,
             used: keys.bounded("expert_used_count", 1, count)?,
             feed_forward: keys.check(WIDTH, width, 1, MAX_SIZE)?,
+            gating: Gating::Softmax,
             normalize,
+            clamped: None,
             shared: None,
         })
     }
@@ -309,6 +338,7 @@ impl HParams {
             Some(tokens) => keys.check("vocab_size", tokens.len() as u32, 1, MAX_SIZE)?,
             None => keys.bounded("vocab_size", 1, MAX_SIZE)?,
         };
+        let rope = RopeParams::read(&keys, k_dim)?;
         Ok(HParams {
             prefix: prefix.to_owned(),
             layers,
@@ -318,8 +348,12 @@ impl HParams {
             feed_forward: keys.per_layer("feed_forward_length", layers, 1, MAX_SIZE)?,
             experts: None,
             norm_eps: keys.opt_f32("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
-            rope: RopeParams::read(&keys, k_dim)?,
-            window_rope_base: keys.opt_f32("rope.freq_base_swa")?.unwrap_or(10_000.0),
+            window_rope: RopeParams {
+                base: keys.opt_f32("rope.freq_base_swa")?.unwrap_or(10_000.0),
+                scaling: RopeScaling::None,
+                ..rope.clone()
+            },
+            rope,
             window: None,
             windowed: vec![false; usize::from(layers)],
             attention_scale: keys.opt_f32("attention.scale")?.unwrap_or(1.0 / (k_dim as f32).sqrt()),
@@ -384,6 +418,7 @@ impl RopeParams {
             base: keys.opt_f32("rope.freq_base")?.unwrap_or(10_000.0),
             scaling,
             magnitude: keys.opt_f32("rope.scaling.attn_factor")?.unwrap_or(1.0),
+            sections: None,
         })
     }
 }

@@ -9,14 +9,18 @@ mod blocks;
 mod encoder;
 mod error;
 mod gemma3;
+mod gpt_oss;
 mod hparams;
 mod llama;
 mod model;
 mod nomic_bert;
 mod qwen2;
 mod qwen2moe;
+mod qwen2vl;
 mod qwen3;
 mod qwen3moe;
+mod qwen3vl;
+mod qwen3vlmoe;
 mod tiny;
 
 pub use error::ArchError;
@@ -60,7 +64,9 @@ macro_rules! architectures {
     };
 }
 
-architectures!(llama, qwen2, qwen2moe, qwen3, qwen3moe, gemma3, bert, nomic_bert);
+architectures!(
+    llama, qwen2, qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, gemma3, gpt_oss, bert, nomic_bert
+);
 
 /// The families that generate text.
 pub fn decoders() -> impl Iterator<Item = &'static dyn Architecture> {

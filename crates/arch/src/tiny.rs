@@ -7,6 +7,7 @@ use crate::blocks;
 #[allow(missing_docs)]
 pub enum Setting {
     U32(u32),
+    I32s(Vec<i32>),
     F32(f32),
     Str(String),
     Strs(Vec<String>),
@@ -64,10 +65,20 @@ impl TinyModel {
         self
     }
 
-    /// The same model with biases of queries, keys and values in both layers.
+    /// The same model with biases of queries, keys and values in every layer.
     pub(crate) fn with_qkv_biases(self) -> TinyModel {
-        let tensors = ["attn_q.bias", "attn_k.bias", "attn_v.bias"];
-        let names = (0..2).flat_map(|layer| tensors.map(|tensor| blocks::name(layer, tensor)));
-        names.fold(self, |tiny, name| tiny.with_tensor(&name))
+        self.with_layer_tensors(&["attn_q.bias", "attn_k.bias", "attn_v.bias"])
+    }
+
+    /// The same model with optional tensors in every layer.
+    pub(crate) fn with_layer_tensors(self, tensors: &[&str]) -> TinyModel {
+        let key = format!("{}.block_count", self.prefix);
+        let layers = self.settings.iter().find_map(|(k, value)| match value {
+            Setting::U32(layers) if *k == key => Some(*layers as u16),
+            _ => None,
+        });
+        let names: Vec<String> =
+            (0..layers.unwrap_or(0)).flat_map(|l| tensors.iter().map(move |t| blocks::name(l, t))).collect();
+        names.iter().fold(self, |tiny, name| tiny.with_tensor(name))
     }
 }

@@ -1,6 +1,7 @@
 //! The wootz command.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod args;
 mod commands;
 mod common;

@@ -115,6 +115,7 @@ impl Model {
         let inputs = StepInputs {
             tokens: &tokens,
             positions: &positions,
+            streams: &[],
             sequences: &sequences,
             outputs: &[],
             groups: &groups,

@@ -2,7 +2,7 @@
 
 use crate::isa::{LANES, Op, Simd};
 use crate::{CpuError, Isa, math};
-use wootz_graph::op::Activation;
+use wootz_graph::op::{Activation, ClampedGlu};
 
 /// Result `[n]` of `function` applied to `x` `[n]`.
 ///
@@ -43,6 +43,23 @@ pub fn glu(
 pub fn glu_in_place(isa: Isa, function: Activation, gate: &mut [f32], up: &[f32]) -> Result<(), CpuError> {
     CpuError::check("elements to be gated", gate.len(), up.len())?;
     with_activation(isa, function, Gated, Place::onto_first(gate, up));
+    Ok(())
+}
+
+/// The gated unit of gpt-oss, see [`wootz_graph::op::Op::GluClamped`]; all of one length.
+///
+/// # Errors
+/// [`CpuError::Length`] where the lengths differ.
+pub fn glu_clamped(
+    isa: Isa,
+    unit: ClampedGlu,
+    gate: &[f32],
+    up: &[f32],
+    out: &mut [f32],
+) -> Result<(), CpuError> {
+    CpuError::check("elements to be gated", gate.len(), up.len())?;
+    CpuError::check("elements of the result", gate.len(), out.len())?;
+    isa.dispatch(Elements { f: unit, place: Place::apart(gate, up, out) });
     Ok(())
 }
 
@@ -179,7 +196,7 @@ functions! {
     Silu: x => math::silu::<S>(x);
     Gelu: x => math::gelu::<S>(x);
     GeluErf: x => math::gelu_erf::<S>(x);
-    GeluQuick: x => math::gelu_quick::<S>(x);
+    GeluQuick: x => math::swish::<S>(x, 1.702);
     Relu: x => math::relu::<S>(x);
     ReluSquared: x => { let y = math::relu::<S>(x); S::f_mul(y, y) };
 }
@@ -213,6 +230,20 @@ impl Function for Softcap {
         unsafe {
             let cap = S::f_splat(self.0);
             S::f_mul(cap, math::tanh::<S>(S::f_div(a, cap)))
+        }
+    }
+}
+
+impl Function for ClampedGlu {
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(self, gate: S::F, up: S::F) -> S::F {
+        // SAFETY: as the caller promises.
+        unsafe {
+            // In this order NaN passes.
+            let limit = S::f_splat(self.limit);
+            let gate = S::f_min(limit, gate);
+            let up = S::f_min(limit, S::f_max(S::f_splat(-self.limit), up));
+            S::f_mul(math::swish::<S>(gate, self.alpha), S::f_add(up, S::f_splat(1.0)))
         }
     }
 }

@@ -130,14 +130,14 @@ pub(crate) unsafe fn silu<S: Simd>(x: S::F) -> S::F {
     unsafe { over_one_plus_exp::<S>(x, S::f_sub(S::f_zero(), x)) }
 }
 
-/// `x / (1 + exp(-1.702 x))`.
+/// `x / (1 + exp(-alpha x))`.
 ///
 /// # Safety
 /// The processor has `S`.
 #[inline(always)]
-pub(crate) unsafe fn gelu_quick<S: Simd>(x: S::F) -> S::F {
+pub(crate) unsafe fn swish<S: Simd>(x: S::F, alpha: f32) -> S::F {
     // SAFETY: works on registers alone; the processor has `S`.
-    unsafe { over_one_plus_exp::<S>(x, S::f_mul(x, S::f_splat(-1.702))) }
+    unsafe { over_one_plus_exp::<S>(x, S::f_mul(x, S::f_splat(-alpha))) }
 }
 
 /// Gelu by its tanh approximation: `0.5 x (1 + tanh(u)) = x / (1 + exp(-2u))`, `u = sqrt(2/π) (x + 0.044715 x³)`.

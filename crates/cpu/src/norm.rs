@@ -106,18 +106,22 @@ impl Rows<'_> {
         // SAFETY: as the caller promises.
         unsafe {
             let mean = match kind {
-                NormKind::Rms => 0.0,
+                NormKind::Rms | NormKind::L2 => 0.0,
                 NormKind::Layer => total::<S>(x, n, 0.0, |v| v) / n as f32,
             };
             let centre = S::f_splat(mean);
             let squares = match kind {
-                NormKind::Rms => total::<S>(x, n, 0.0, |v| S::f_mul(v, v)),
+                NormKind::Rms | NormKind::L2 => total::<S>(x, n, 0.0, |v| S::f_mul(v, v)),
                 NormKind::Layer => total::<S>(x, n, mean, |v| {
                     let v = S::f_sub(v, centre);
                     S::f_mul(v, v)
                 }),
             };
-            let inverse = S::f_splat(1.0 / (squares / n as f32 + eps).sqrt());
+            let divisor = match kind {
+                NormKind::Rms | NormKind::Layer => (squares / n as f32 + eps).sqrt(),
+                NormKind::L2 => squares.sqrt().max(eps),
+            };
+            let inverse = S::f_splat(1.0 / divisor);
             let mut i = 0;
             while i < n {
                 let count = LANES.min(n - i);

@@ -2,8 +2,7 @@
 
 use crate::isa::{Op, Simd};
 use crate::{CpuError, Isa};
-use std::f64::consts::PI;
-use wootz_graph::op::{Rope, RopeStyle};
+use wootz_graph::op::{Rope, RopeStyle, Sections};
 
 /// Positions in a row of the coarse table.
 const FINE: usize = 256;
@@ -19,6 +18,9 @@ pub struct RopeTable {
     turns: Vec<f64>,
     /// Factor on the rotated elements.
     magnitude: f64,
+    /// Positions of a token, and which of them turns each pair.
+    width: usize,
+    streams: Vec<u32>,
     /// (sine, cosine) `[FINE, pairs]`.
     fine: Vec<(f64, f64)>,
     /// (sine, cosine) of every multiple of `FINE`, `[_, pairs]`; grows.
@@ -42,37 +44,42 @@ impl RopeTable {
         if let Some(factors) = factors {
             CpuError::check("frequency factors", pairs, factors.len())?;
         }
-        let (turns, magnitude) = turns(rope, factors);
+        let (turns, magnitude) = (rope.turns(factors), rope.gain());
         let fine = (0..FINE).flat_map(|p| turns.iter().map(move |t| (p as f64 * t).sin_cos())).collect();
-        Ok(RopeTable { style: rope.style, turns, magnitude, fine, coarse: Vec::new(), rows: Vec::new() })
+        let width = if rope.sections.is_some() { Sections::STREAMS as usize } else { 1 };
+        let (style, streams) = (rope.style, rope.streams());
+        Ok(RopeTable { style, turns, magnitude, width, streams, fine, coarse: Vec::new(), rows: Vec::new() })
     }
 
-    /// Takes the positions of a step's tokens.
+    /// Takes the positions of a step's tokens: one of each, or with sections one of each stream.
     ///
     /// # Errors
-    /// [`CpuError::Index`] for a negative position.
+    /// [`CpuError::Index`] for a negative position, [`CpuError::Length`] where some streams of a token are missing.
     pub fn set_positions(&mut self, positions: &[i32]) -> Result<(), CpuError> {
         let pairs = self.turns.len();
         if let Some(found) = positions.iter().find(|p| **p < 0) {
             let (what, found) = ("position", i64::from(*found));
             return Err(CpuError::Index { what, found, limit: i32::MAX as usize });
         }
+        let rows = positions.len() / self.width;
+        CpuError::check("positions of whole tokens", rows * self.width, positions.len())?;
         let last = positions.iter().max().map_or(0, |p| *p as usize / FINE + 1);
         for p in self.coarse.len() / pairs.max(1)..last {
             let angle = |t: &f64| ((p * FINE) as f64 * t).sin_cos();
             self.coarse.extend(self.turns.iter().map(angle));
         }
         self.rows.clear();
-        self.rows.resize(positions.len() * 2 * pairs, 0.0);
+        self.rows.resize(rows * 2 * pairs, 0.0);
         if pairs == 0 {
             return Ok(());
         }
-        for (row, position) in self.rows.chunks_exact_mut(2 * pairs).zip(positions) {
+        for (row, positions) in self.rows.chunks_exact_mut(2 * pairs).zip(positions.chunks_exact(self.width))
+        {
             let (cosines, sines) = row.split_at_mut(pairs);
-            let (high, low) = (*position as usize / FINE, *position as usize % FINE);
-            let high = &self.coarse[high * pairs..][..pairs];
-            let low = &self.fine[low * pairs..][..pairs];
-            for ((cosine, sine), (a, b)) in cosines.iter_mut().zip(sines).zip(high.iter().zip(low)) {
+            for (i, (cosine, sine)) in cosines.iter_mut().zip(sines).enumerate() {
+                let position = positions[self.streams[i] as usize] as usize;
+                let (a, b) =
+                    (self.coarse[position / FINE * pairs + i], self.fine[position % FINE * pairs + i]);
                 *sine = ((a.0 * b.1 + a.1 * b.0) * self.magnitude) as f32;
                 *cosine = ((a.1 * b.1 - a.0 * b.0) * self.magnitude) as f32;
             }
@@ -111,36 +118,6 @@ impl RopeTable {
         isa.dispatch(Rotate { style: self.style, pairs, cols, head_dim, angles, x });
         Ok(())
     }
-}
-
-/// The turn of each pair from one position to the next, and the magnitude.
-///
-/// The formulas are those of [`Rope`]; all angles are proportional to the position.
-fn turns(rope: &Rope, factors: Option<&[f32]>) -> (Vec<f64>, f64) {
-    let dims = f64::from(rope.dims);
-    let base = f64::from(rope.freq_base);
-    let plain = |i: usize| base.powf(-2.0 * i as f64 / dims) / factors.map_or(1.0, |f| f64::from(f[i]));
-    let scale = f64::from(rope.freq_scale);
-    let pairs = rope.dims as usize / 2;
-    let magnitude = f64::from(rope.magnitude);
-    let Some(yarn) = rope.yarn else {
-        return ((0..pairs).map(|i| plain(i) * scale).collect(), magnitude);
-    };
-    // The dimension whose wave makes `beta` turns within the original context.
-    let turning = |beta: f32| {
-        let waves = f64::from(yarn.original_context) / (f64::from(beta) * 2.0 * PI);
-        dims * waves.ln() / (2.0 * base.ln())
-    };
-    let low = turning(yarn.beta_fast).floor().max(0.0);
-    let high = turning(yarn.beta_slow).ceil().min(dims - 1.0);
-    let extrapolate = f64::from(yarn.ext_factor);
-    let blended = |i: usize| {
-        let ramp = 1.0 - ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
-        let mix = ramp * extrapolate;
-        plain(i) * (scale * (1.0 - mix) + mix)
-    };
-    let gain = if yarn.ext_factor == 0.0 { 1.0 } else { 1.0 - 0.1 * scale.ln() };
-    ((0..pairs).map(blended).collect(), magnitude * gain)
 }
 
 struct Rotate<'a> {

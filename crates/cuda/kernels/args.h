@@ -110,15 +110,18 @@ struct NormArgs {
     uint32_t cols;
     uint32_t groups;
     float eps;
-    // Whether the mean is taken off.
-    uint32_t centred;
+    // In the order of graph::op::NormKind.
+    uint32_t kind;
 };
 static_assert(sizeof(NormArgs) == 72, "NormArgs");
 
 // Cosines and sines of a step's positions, `[rows, pairs, 2]`.
 struct RopeTableArgs {
     const uint32_t* rows;
+    // `[rows]`, or with streams `[rows, 4]`.
     const int32_t* positions;
+    // The stream that turns each pair; or null.
+    const uint32_t* streams;
     // Turns of a pair at position 1.
     const double* turns;
     float* out;
@@ -126,7 +129,7 @@ struct RopeTableArgs {
     // Factor on cosines and sines.
     float magnitude;
 };
-static_assert(sizeof(RopeTableArgs) == 40, "RopeTableArgs");
+static_assert(sizeof(RopeTableArgs) == 48, "RopeTableArgs");
 
 // Rotary position embedding; `out` may be `x`.
 struct RopeArgs {
@@ -206,10 +209,13 @@ struct ElementwiseArgs {
     uint32_t cols;
     uint32_t op;
     uint32_t activation;
-    // Factor, or cap.
+    // Factor, cap, or slope of a sigmoid.
     float factor;
+    // Of the clamped unit.
+    float limit;
+    uint32_t unused;
 };
-static_assert(sizeof(ElementwiseArgs) == 48, "ElementwiseArgs");
+static_assert(sizeof(ElementwiseArgs) == 56, "ElementwiseArgs");
 
 // `out = x[indices]`, elements of four bytes.
 struct GatherArgs {
@@ -272,6 +278,8 @@ struct ExpertLinearAnyArgs {
     const uint32_t* rows;
     const float* x;
     const int32_t* ids;
+    // `[experts, outs]`; or null.
+    const float* bias;
     float* out;
     uint32_t outs;
     uint32_t used;
@@ -279,7 +287,7 @@ struct ExpertLinearAnyArgs {
     uint32_t shared_input;
     uint32_t unused;
 };
-static_assert(sizeof(ExpertLinearAnyArgs) == 80, "ExpertLinearAnyArgs");
+static_assert(sizeof(ExpertLinearAnyArgs) == 88, "ExpertLinearAnyArgs");
 
 // Reads `bytes` bytes.
 struct ReadLimitArgs {

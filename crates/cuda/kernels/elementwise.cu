@@ -17,7 +17,13 @@ __device__ inline float activate(uint32_t kind, float x) {
 }
 
 // In the order of args::ElementOp.
-enum { ADD, SCALE, SOFTCAP, ACTIVATE, GLU };
+enum { ADD, SCALE, SOFTCAP, ACTIVATE, GLU, GLU_CLAMPED };
+
+// The gated unit of gpt-oss.
+__device__ inline float clamped_unit(float gate, float up, float alpha, float limit) {
+    const float g = fminf(gate, limit), u = fminf(fmaxf(up, -limit), limit);
+    return g / (1.0f + expf(-alpha * g)) * (u + 1.0f);
+}
 
 KERNEL(256, elementwise, ElementwiseArgs) {
     wait_for_last();
@@ -31,7 +37,8 @@ KERNEL(256, elementwise, ElementwiseArgs) {
         case SCALE: y = x * a.factor; break;
         case SOFTCAP: y = a.factor * tanhf(x / a.factor); break;
         case ACTIVATE: y = activate(a.activation, x); break;
-        default: y = activate(a.activation, x) * a.y[i]; break;
+        case GLU: y = activate(a.activation, x) * a.y[i]; break;
+        default: y = clamped_unit(x, a.y[i], a.factor, a.limit); break;
         }
         a.out[i] = y;
     }

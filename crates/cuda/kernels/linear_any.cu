@@ -49,5 +49,6 @@ KERNEL(128, expert_linear_any, ExpertLinearAnyArgs) {
     const float* x = a.x + (a.shared_input ? row : pair) * a.matrix.cols;
     float sums[ROWS];
     row_products(a.matrix, uint64_t(a.ids[pair]) * a.outs + out, x, 0, 1, sums);
-    if (threadIdx.x % 32 == 0) a.out[pair * a.outs + out] = sums[0];
+    const float bias = a.bias == nullptr ? 0.0f : a.bias[uint64_t(a.ids[pair]) * a.outs + out];
+    if (threadIdx.x % 32 == 0) a.out[pair * a.outs + out] = sums[0] + bias;
 }

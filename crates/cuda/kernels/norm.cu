@@ -1,6 +1,14 @@
 // Norms of rows or of their groups.
 #include "common.cuh"
 
+// In the order of graph::op::NormKind.
+enum { RMS, LAYER, L2 };
+
+// What elements are multiplied with, from the sum of their squares.
+__device__ inline float inverse_of(const NormArgs& a, float squares, uint32_t part) {
+    return a.kind == L2 ? 1.0f / fmaxf(sqrtf(squares), a.eps) : 1.0f / sqrtf(squares / float(part) + a.eps);
+}
+
 // A block for each group of each row.
 KERNEL(1024, norm_rows, NormArgs) {
     wait_for_last();
@@ -18,14 +26,14 @@ KERNEL(1024, norm_rows, NormArgs) {
     }
     // Each thread reads the elements that it wrote.
     float mean = 0.0f;
-    if (a.centred) {
+    if (a.kind == LAYER) {
         float total = 0.0f;
         for (uint32_t i = threadIdx.x; i < part; i += blockDim.x) total += x[i];
         mean = over_block<Sum>(total) / float(part);
     }
     float squares = 0.0f;
     for (uint32_t i = threadIdx.x; i < part; i += blockDim.x) squares += (x[i] - mean) * (x[i] - mean);
-    const float inverse = 1.0f / sqrtf(over_block<Sum>(squares) / float(part) + a.eps);
+    const float inverse = inverse_of(a, over_block<Sum>(squares), part);
     float* out = a.out + first;
     for (uint32_t i = threadIdx.x; i < part; i += blockDim.x) {
         float y = (x[i] - mean) * inverse;
@@ -44,14 +52,14 @@ KERNEL(256, norm_groups, NormArgs) {
     const uint32_t part = a.cols / a.groups;
     const float* x = a.x + uint64_t(at) * part;
     float mean = 0.0f;
-    if (a.centred) {
+    if (a.kind == LAYER) {
         float total = 0.0f;
         for (uint32_t i = lane; i < part; i += 32) total += x[i];
         mean = over_warp<Sum>(total) / float(part);
     }
     float squares = 0.0f;
     for (uint32_t i = lane; i < part; i += 32) squares += (x[i] - mean) * (x[i] - mean);
-    const float inverse = 1.0f / sqrtf(over_warp<Sum>(squares) / float(part) + a.eps);
+    const float inverse = inverse_of(a, over_warp<Sum>(squares), part);
     float* out = a.out + uint64_t(at) * part;
     for (uint32_t i = lane; i < part; i += 32) {
         float y = (x[i] - mean) * inverse;

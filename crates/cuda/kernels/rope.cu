@@ -9,7 +9,8 @@ KERNEL(256, rope_table, RopeTableArgs) {
     if (row >= *a.rows) return;
     for (uint32_t i = threadIdx.x; i < a.pairs; i += blockDim.x) {
         // Whole turns are taken off while the angle still has the precision of f64.
-        const double turns = double(a.positions[row]) * a.turns[i];
+        const int32_t position = a.positions[a.streams == nullptr ? row : 4 * row + a.streams[i]];
+        const double turns = double(position) * a.turns[i];
         const float rest = float(turns - floor(turns));
         float sine, cosine;
         sincospif(2.0f * rest, &sine, &cosine);

@@ -63,6 +63,7 @@ struct Traced {
     step: u32,
     start: OwnedMark,
     end: OwnedMark,
+    launches: usize,
 }
 
 /// Steps that were timed since tracing began.
@@ -152,12 +153,20 @@ impl CudaExecutor {
                 continue;
             }
             let factors = rope.factors.map(|w| self.weights.elements(w)).transpose()?;
-            let (turns, magnitude) = rope::turns(rope, factors.as_deref());
+            let turns = rope::turns(rope, factors.as_deref());
             let on_device = DeviceBuffer::new(&self.machine, 8 * turns.len(), "frequencies")?;
             self.put(on_device.address(), bytemuck::cast_slice(&turns))?;
+            let streams = match rope.sections {
+                Some(_) => {
+                    let buffer = DeviceBuffer::new(&self.machine, 4 * turns.len(), "streams")?;
+                    self.put(buffer.address(), bytemuck::cast_slice(&rope.streams()))?;
+                    Some(buffer)
+                }
+                None => None,
+            };
             let table = 8 * turns.len() * plan.graph.key.tokens as usize;
             let table = DeviceBuffer::new(&self.machine, table, "rotations")?;
-            slots.push(RopeSlot::new(rope, on_device, magnitude, table));
+            slots.push(RopeSlot::new(rope, on_device, streams, table));
         }
         Ok(slots)
     }
@@ -334,7 +343,8 @@ impl CudaExecutor {
                 let start = OwnedMark::here(&self.machine)?;
                 launches.iter().try_for_each(|launch| self.machine.launch(launch))?;
                 let end = OwnedMark::here(&self.machine)?;
-                trace.steps.push(Traced { program: id, step: step as u32, start, end });
+                let launches = launches.len();
+                trace.steps.push(Traced { program: id, step: step as u32, start, end, launches });
             }
             return Ok(());
         }
@@ -401,8 +411,7 @@ impl Executor for CudaExecutor {
             return Err(RunError::Plan(format!("it was made for {}", plan.backend)));
         }
         self.weights.load(&plan.graph, 0, &mut |_| ())?;
-        let places =
-            StepPlaces::new(&plan.graph.key, self.layout.groups.len(), plan.graph.hidden_cols().unwrap_or(0));
+        let places = StepPlaces::new(&plan.graph, self.layout.groups.len());
         let inputs = DeviceBuffer::new(&self.machine, places.bytes(), "the inputs of a step")?;
         self.machine.clear(inputs.address(), places.bytes())?;
         let entries = plan.graph.entries(self.weights.table());
@@ -470,6 +479,7 @@ impl Executor for CudaExecutor {
                 step: traced.step,
                 start: trace.start.seconds_to(&traced.start)?,
                 duration: traced.start.seconds_to(&traced.end)?,
+                dispatches: traced.launches as u32,
             })
         };
         // A device that fails has no times to tell; the step itself reports the failure.

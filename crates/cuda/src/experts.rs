@@ -149,10 +149,10 @@ pub(crate) fn is_f32(weights: &WeightTable, weight: WeightId) -> bool {
     info.ty == WeightType::F32 && info.cols.is_multiple_of(4)
 }
 
-/// The weight of a product with chosen experts, and how many a row has.
+/// The weight of a product with chosen experts that have no biases, and how many a row has.
 fn matrix(graph: &Graph, node: NodeId) -> Option<(WeightId, u32)> {
     match &graph.node(node).op {
-        Op::ExpertLinear { weight, used } => Some((*weight, *used)),
+        Op::ExpertLinear { weight, bias: None, used } => Some((*weight, *used)),
         _ => None,
     }
 }

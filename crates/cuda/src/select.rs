@@ -56,9 +56,13 @@ pub(crate) fn select(
             let mut types = node.op.weights().map(|w| weights.info(w).ty);
             return types.next().is_some_and(is_matrix).then_some(single);
         }
-        Op::Norm(_) | Op::Rope(_) | Op::Glu(_) | Op::Activate(_) | Op::Scale { .. } | Op::Softcap { .. } => {
-            over(single, graph, at)
-        }
+        Op::Norm(_)
+        | Op::Rope(_)
+        | Op::Glu(_)
+        | Op::GluClamped(_)
+        | Op::Activate(_)
+        | Op::Scale { .. }
+        | Op::Softcap { .. } => over(single, graph, at),
         _ => single,
     })
 }

@@ -3,7 +3,8 @@
 //! Their places are fixed for a program, so that recorded launches can be replayed for every step: row counts,
 //! positions and block tables are read from there.
 
-use wootz_graph::{BLOCK_TOKENS, GraphKey, RunError, StepInputs};
+use wootz_graph::op::Sections;
+use wootz_graph::{BLOCK_TOKENS, Graph, GraphKey, RunError, StepInputs};
 
 /// Where the block tables of a cache group lie, in bytes from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,9 @@ pub(crate) struct StepPlaces {
     pub(crate) tokens: usize,
     /// i32 by token.
     pub(crate) positions: usize,
+    /// i32 `[tokens, streams]`.
+    pub(crate) streams: usize,
+    has_streams: bool,
     /// u32 by token.
     pub(crate) sequences: usize,
     /// i32 by output row.
@@ -61,9 +65,12 @@ pub(crate) const TILE_ROWS: usize = 64;
 const COUNTS: usize = 16;
 
 impl StepPlaces {
-    /// The places for steps of a key, with block tables for `groups` cache groups, that begin with hidden states of
-    /// `hidden_cols` columns, or with tokens where that is 0.
-    pub(crate) fn new(key: &GraphKey, groups: usize, hidden_cols: u32) -> StepPlaces {
+    /// The places of what a graph reads, with block tables for `groups` cache groups.
+    pub(crate) fn new(graph: &Graph, groups: usize) -> StepPlaces {
+        StepPlaces::of(&graph.key, groups, graph.hidden_cols().unwrap_or(0), graph.has_streams())
+    }
+
+    fn of(key: &GraphKey, groups: usize, hidden_cols: u32, has_streams: bool) -> StepPlaces {
         let mut end = COUNTS;
         let mut take = |n: usize| {
             let at = end;
@@ -79,6 +86,8 @@ impl StepPlaces {
             key: *key,
             tokens: take(tokens),
             positions: take(tokens),
+            streams: take(if has_streams { Sections::STREAMS as usize * tokens } else { 0 }),
+            has_streams,
             sequences: take(tokens),
             outputs: take(key.output_rows() as usize),
             starts: take(seqs),
@@ -137,6 +146,9 @@ impl StepPlaces {
         put(SEQUENCES, &[seqs as u32]);
         put(self.tokens, bytemuck::cast_slice(inputs.tokens));
         put(self.positions, bytemuck::cast_slice(inputs.positions));
+        if self.has_streams {
+            put(self.streams, bytemuck::cast_slice(&inputs.stream_positions()));
+        }
         put(self.sequences, inputs.sequences);
         put(self.outputs, bytemuck::cast_slice(inputs.outputs));
         if self.hidden_cols > 0 {
@@ -208,11 +220,12 @@ mod tests {
 
     #[test]
     fn sequences_may_come_in_any_order() {
-        let places = StepPlaces::new(&key(), 1, 2);
+        let places = StepPlaces::of(&key(), 1, 2, false);
         let tables = [BlockTable { first: 0, blocks: &[7, 3] }, BlockTable { first: 1, blocks: &[2, 5, 4] }];
         let inputs = StepInputs {
             tokens: &[9, 8, 7],
             positions: &[64, 65, 31],
+            streams: &[],
             sequences: &[1, 1, 0],
             outputs: &[2, 0],
             groups: &[TableSet { tables: &tables }],
@@ -235,13 +248,14 @@ mod tests {
 
     #[test]
     fn inputs_that_do_not_fit_are_refused() {
-        let places = StepPlaces::new(&key(), 1, 0);
+        let places = StepPlaces::of(&key(), 1, 0, true);
         let mut bytes = vec![0; places.bytes()];
         let tables = [BlockTable { first: 0, blocks: &[7] }; 3];
         let groups = [TableSet { tables: &tables }];
         let inputs = StepInputs {
             tokens: &[1],
             positions: &[0],
+            streams: &[],
             sequences: &[0],
             outputs: &[],
             groups: &groups,
@@ -256,5 +270,28 @@ mod tests {
         fails(StepInputs { sequences: &[2], ..inputs }, 8);
         fails(StepInputs { positions: &[32], ..inputs }, 8);
         fails(StepInputs { groups: &[], ..inputs }, 8);
+        fails(StepInputs { streams: &[1, 2, 3], ..inputs }, 8);
+        fails(StepInputs { streams: &[1, 2, 3, -1], ..inputs }, 8);
+    }
+
+    #[test]
+    fn streams_stand_where_the_token_does_unless_told_otherwise() {
+        let places = StepPlaces::of(&key(), 1, 0, true);
+        let mut bytes = vec![0; places.bytes()];
+        let tables = [BlockTable { first: 0, blocks: &[7] }];
+        let inputs = StepInputs {
+            tokens: &[1, 2],
+            positions: &[4, 5],
+            streams: &[],
+            sequences: &[0, 0],
+            outputs: &[],
+            groups: &[TableSet { tables: &tables }],
+            hidden: &[],
+        };
+        places.fill(&inputs, 0, &[8], &mut bytes).unwrap();
+        assert_eq!(read(&bytes, places.streams, 8), [4, 4, 4, 4, 5, 5, 5, 5]);
+        let told = StepInputs { streams: &[4, 0, 1, 0, 4, 0, 2, 0], ..inputs };
+        places.fill(&told, 0, &[8], &mut bytes).unwrap();
+        assert_eq!(read(&bytes, places.streams, 8), [4, 0, 1, 0, 4, 0, 2, 0]);
     }
 }

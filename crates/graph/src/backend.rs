@@ -143,6 +143,8 @@ pub struct StepTime {
     pub start: f64,
     /// Seconds.
     pub duration: f64,
+    /// Kernels that the device was told to run.
+    pub dispatches: u32,
 }
 
 /// Memory that an executor holds, in bytes.

@@ -2,7 +2,7 @@ use crate::cache::{CacheId, CacheSpec};
 use crate::error::GraphError;
 use crate::graph::{Elem, Graph, Node, Output, Rows, Type, ValueId};
 use crate::key::{GraphKey, Outputs};
-use crate::op::{Activation, Attention, Input, Linear, Norm, Op, Rope, Route};
+use crate::op::{Activation, Attention, ClampedGlu, Input, Linear, Norm, Op, Rope, Route, Sections};
 use crate::weights::{WeightId, WeightTable};
 
 /// Builds a [`Graph`] node by node, checking shapes.
@@ -65,6 +65,7 @@ impl<'a> GraphBuilder<'a> {
         }
         let (elem, rows, cols) = match input {
             Input::Tokens | Input::Positions => (Elem::I32, Rows::Tokens, 1),
+            Input::Streams => (Elem::I32, Rows::Tokens, Sections::STREAMS),
             Input::OutputRows => (Elem::I32, Rows::Outputs, 1),
             Input::Hidden { cols } => (Elem::F32, Rows::Tokens, cols),
         };
@@ -144,10 +145,13 @@ impl<'a> GraphBuilder<'a> {
                 format!("{} heads of {}, an even {} of it rotated", rope.heads, rope.head_dim, rope.dims);
             self.shape("rope", 0, x, expected);
         }
+        if rope.sections.is_some_and(|s| s.counts.iter().all(|count| *count == 0)) {
+            self.shape("rope", 0, x, "a section that has pairs".to_owned());
+        }
         if let Some(factors) = rope.factors {
             self.expect_vector("rope", factors, rope.dims / 2);
         }
-        let positions = self.input(Input::Positions);
+        let positions = self.input(if rope.sections.is_some() { Input::Streams } else { Input::Positions });
         let ty = self.graph.ty(x);
         self.node(Op::Rope(rope), &[x, positions], ty, label)
     }
@@ -189,6 +193,13 @@ impl<'a> GraphBuilder<'a> {
         self.expect_same("glu", gate, up);
         let ty = self.graph.ty(gate);
         self.node(Op::Glu(activation), &[gate, up], ty, "glu")
+    }
+
+    /// The gated unit of gpt-oss, see [`Op::GluClamped`].
+    pub fn glu_clamped(&mut self, gate: ValueId, up: ValueId, unit: ClampedGlu) -> ValueId {
+        self.expect_same("glu-clamped", gate, up);
+        let ty = self.graph.ty(gate);
+        self.node(Op::GluClamped(unit), &[gate, up], ty, "glu")
     }
 
     /// An activation, element by element.
@@ -264,12 +275,13 @@ impl<'a> GraphBuilder<'a> {
         (ids, weights)
     }
 
-    /// Product of `x` with the matrices of the chosen experts.
+    /// Product of `x` with the matrices of the chosen experts, plus their biases.
     pub fn expert_linear(
         &mut self,
         x: ValueId,
         ids: ValueId,
         weight: WeightId,
+        bias: Option<WeightId>,
         label: &'static str,
     ) -> ValueId {
         let info = self.weights.info(weight).clone();
@@ -284,8 +296,11 @@ impl<'a> GraphBuilder<'a> {
             );
         }
         let out = (info.rows / u64::from(info.experts.max(1))) as u32;
+        if let Some(bias) = bias {
+            self.expect_matrix("expert-linear", bias, info.experts, out);
+        }
         let ty = self.with_cols(x, used * out);
-        self.node(Op::ExpertLinear { weight, used }, &[x, ids], ty, label)
+        self.node(Op::ExpertLinear { weight, bias, used }, &[x, ids], ty, label)
     }
 
     /// Sum of the chosen experts' outputs, each times its weight.
@@ -367,10 +382,14 @@ impl<'a> GraphBuilder<'a> {
     }
 
     fn expect_vector(&mut self, op: &'static str, weight: WeightId, cols: u32) {
+        self.expect_matrix(op, weight, 1, cols);
+    }
+
+    fn expect_matrix(&mut self, op: &'static str, weight: WeightId, rows: u32, cols: u32) {
         let info = self.weights.info(weight);
-        if info.rows != 1 || info.cols != u64::from(cols) {
+        if info.rows != u64::from(rows) || info.cols != u64::from(cols) {
             let found = format!("{} x {} ({})", info.rows, info.cols, info.name);
-            self.fail(GraphError::Shape { op, input: 1, found, expected: format!("1 x {cols}") });
+            self.fail(GraphError::Shape { op, input: 1, found, expected: format!("{rows} x {cols}") });
         }
     }
 

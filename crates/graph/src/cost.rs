@@ -59,7 +59,7 @@ fn node_cost(graph: &Graph, weights: &WeightTable, node: NodeId, counts: StepCou
     };
     match &node.op {
         Op::Linear(l) => product(l.weight, u64::from(l.rows)),
-        Op::ExpertLinear { weight, used } => {
+        Op::ExpertLinear { weight, used, .. } => {
             let info = weights.info(*weight);
             let experts = u64::from(info.experts.max(1));
             let touched = (rows * u64::from(*used)).min(experts);

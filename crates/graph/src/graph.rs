@@ -186,6 +186,11 @@ impl Graph {
         entries
     }
 
+    /// Whether positions of several streams are read.
+    pub fn has_streams(&self) -> bool {
+        self.nodes.iter().any(|node| matches!(node.op, Op::Input(Input::Streams)))
+    }
+
     /// Columns of the hidden states that the step begins with; `None` where it begins with tokens.
     pub fn hidden_cols(&self) -> Option<u32> {
         self.nodes.iter().find_map(|node| match node.op {

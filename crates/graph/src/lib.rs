@@ -19,6 +19,7 @@ mod key;
 pub mod op;
 pub mod passes;
 mod plan;
+mod rope;
 pub mod sampling;
 mod size;
 mod split;

@@ -22,7 +22,8 @@ pub enum Op {
     Norm(Norm),
     /// Product with a weight matrix: `[rows, in]` → `[rows, out]`.
     Linear(Linear),
-    /// Rotary position embedding: (x `[rows, heads * head_dim]`, positions `[rows, 1]`) → the same shape as x.
+    /// Rotary position embedding: (x `[rows, heads * head_dim]`, positions `[rows, 1]`) → the same shape as x; with
+    /// sections, positions `[rows, 4]`.
     Rope(Rope),
     /// Writes keys and values to a cache: (k, v, state) → state.
     StoreKv {
@@ -35,6 +36,9 @@ pub enum Op {
     Attention(Attention),
     /// Gated linear unit: (gate, up) → activation(gate) * up.
     Glu(Activation),
+    /// Gated unit of gpt-oss: (gate, up) → `g * sigmoid(alpha * g) * (u + 1)`, with `g = min(gate, limit)` and u what
+    /// lies nearest to `up` within ±`limit`.
+    GluClamped(ClampedGlu),
     /// An activation, element by element.
     Activate(Activation),
     /// Sum of two values of one shape.
@@ -66,6 +70,8 @@ pub enum Op {
     ExpertLinear {
         /// Matrices `[experts * out, in]`.
         weight: WeightId,
+        /// Summands `[experts, out]`.
+        bias: Option<WeightId>,
         /// Experts used by a row.
         used: u32,
     },
@@ -83,6 +89,8 @@ pub enum Input {
     Tokens,
     /// Positions of the tokens in their sequences `[tokens, 1]` of i32.
     Positions,
+    /// Positions of the tokens in [`Sections::STREAMS`] streams `[tokens, 4]` of i32.
+    Streams,
     /// Rows to return `[outputs, 1]` of i32.
     OutputRows,
     /// Hidden states `[tokens, cols]` of f32, which another device has computed.
@@ -97,8 +105,10 @@ pub enum Input {
 pub enum NormKind {
     /// `x / sqrt(mean(x²) + eps)`.
     Rms,
-    /// `(x - mean(x)) / sqrt(var(x) + eps)`.
+    /// `(x - mean(x)) / sqrt(var(x) + eps)`; by groups, what is known as a group norm.
     Layer,
+    /// `x / max(sqrt(sum(x²)), eps)`.
+    L2,
 }
 
 /// Attributes of [`Op::Norm`].
@@ -106,7 +116,7 @@ pub enum NormKind {
 pub struct Norm {
     /// Formula.
     pub kind: NormKind,
-    /// Added under the root.
+    /// Added under the root; the least divisor of [`NormKind::L2`].
     pub eps: f32,
     /// Equal parts of a row that are normalised apart, such as heads.
     pub groups: u32,
@@ -138,10 +148,32 @@ pub enum RopeStyle {
     Halves,
 }
 
+/// How the pairs of a head share several streams of positions, such as those of time, height and width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sections {
+    /// Pairs of each stream. Where a head has more pairs than all streams together, they are counted anew.
+    pub counts: [u32; Sections::STREAMS as usize],
+    /// Which pairs those are.
+    pub order: SectionOrder,
+}
+
+/// Which pairs of a head belong to which stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SectionOrder {
+    /// Those of one stream stand together (Qwen2-VL).
+    Runs,
+    /// The first three streams take turns: pair i is that of stream `i % 3` as far as this has some left, that is where
+    /// `i < 3 * counts[i % 3]`, and else of the fourth (Qwen3-VL).
+    Interleaved,
+    /// As `Runs`, and frequencies begin anew in each section: its pair j turns as pair `2j` would (encoders of images).
+    Vision,
+}
+
 /// Attributes of [`Op::Rope`].
 ///
 /// With `d` rotated dimensions, pair i turns by `position * freq_scale * freq_base^(-2i/d) / factors[i]`; YaRN blends
-/// the scaled with the unscaled angle (<https://arxiv.org/abs/2309.00071>).
+/// the scaled with the unscaled angle (<https://arxiv.org/abs/2309.00071>). With sections, the position is that of the
+/// pair's stream (<https://arxiv.org/abs/2409.12191>).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rope {
     /// Heads in a row.
@@ -162,6 +194,8 @@ pub struct Rope {
     pub yarn: Option<Yarn>,
     /// Factor on the rotated elements.
     pub magnitude: f32,
+    /// Sections of pairs with positions of their own; one position for all if there are none.
+    pub sections: Option<Sections>,
 }
 
 /// YaRN's parameters.
@@ -213,6 +247,15 @@ pub enum Activation {
     ReluSquared,
 }
 
+/// Attributes of [`Op::GluClamped`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClampedGlu {
+    /// Slope of the sigmoid.
+    pub alpha: f32,
+    /// Largest gate, and largest distance of the other factor from 0.
+    pub limit: f32,
+}
+
 /// How scores become expert weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gating {
@@ -251,6 +294,7 @@ impl Op {
             Op::StoreKv { .. } => "store-kv",
             Op::Attention(_) => "attention",
             Op::Glu(_) => "glu",
+            Op::GluClamped(_) => "glu-clamped",
             Op::Activate(_) => "activate",
             Op::Add => "add",
             Op::AddRow { .. } => "add-row",
@@ -272,7 +316,7 @@ impl Op {
             Op::Rope(r) => [r.factors, None],
             Op::Attention(a) => [a.sinks, None],
             Op::Route(r) => [r.bias, None],
-            Op::ExpertLinear { weight, .. } => [Some(*weight), None],
+            Op::ExpertLinear { weight, bias, .. } => [Some(*weight), *bias],
             _ => [None, None],
         };
         list.into_iter().flatten()

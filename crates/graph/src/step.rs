@@ -1,5 +1,9 @@
+use std::borrow::Cow;
+use std::ops::Range;
+
 use crate::error::RunError;
 use crate::key::{GraphKey, Outputs};
+use crate::op::Sections;
 
 /// A sequence's blocks in one cache group.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,9 @@ pub struct StepInputs<'a> {
     pub tokens: &'a [i32],
     /// Position of each token in its sequence.
     pub positions: &'a [i32],
+    /// Positions of each token in [`Sections::STREAMS`] streams, one token after the other; empty where all streams
+    /// stand where the token stands in its sequence.
+    pub streams: &'a [i32],
     /// Sequence number of each token.
     pub sequences: &'a [u32],
     /// Rows to return; unused where the plan returns none or all.
@@ -67,6 +74,20 @@ impl<'a> StepInputs<'a> {
         }
         let (found, tokens) = (self.hidden.len(), self.tokens.len());
         Err(RunError::Input(format!("{found} numbers as hidden states of {tokens} tokens, {cols} of each")))
+    }
+
+    /// The part of `streams` that some of the tokens have.
+    pub fn streams_of(&self, tokens: Range<usize>) -> &'a [i32] {
+        let streams = Sections::STREAMS as usize;
+        self.streams.get(streams * tokens.start..streams * tokens.end).unwrap_or(&[])
+    }
+
+    /// Positions of each token in all streams `[tokens, 4]`.
+    pub fn stream_positions(&self) -> Cow<'a, [i32]> {
+        match self.streams {
+            [] => Cow::Owned(self.positions.iter().flat_map(|p| [*p; Sections::STREAMS as usize]).collect()),
+            streams => Cow::Borrowed(streams),
+        }
     }
 
     /// Rows that a step of a plan with this key returns.
@@ -121,6 +142,13 @@ impl<'a> StepInputs<'a> {
                 self.positions.len(),
                 self.sequences.len()
             ));
+        }
+        let streams = Sections::STREAMS as usize;
+        if !self.streams.is_empty() && self.streams.len() != n * streams {
+            return bad(format!("{} positions of {n} tokens in {streams} streams", self.streams.len()));
+        }
+        if let Some(position) = self.streams.iter().find(|position| **position < 0) {
+            return bad(format!("position {position} of a stream"));
         }
         if self.outputs.len() > key.output_rows() as usize {
             return bad(format!(

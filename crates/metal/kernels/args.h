@@ -30,6 +30,16 @@ struct ElementArgs {
     float factor;
 };
 
+// Of `glu_clamped`.
+struct ClampedGluArgs {
+    // Elements.
+    uint count;
+    // Slope of the sigmoid.
+    float alpha;
+    // Largest gate, and largest distance of the other factor from 0.
+    float limit;
+};
+
 // Of `gather`.
 struct RowsArgs {
     // Rows written.
@@ -44,7 +54,7 @@ struct NormArgs {
     uint cols;
     // Groups of a row.
     uint groups;
-    // Added under the root.
+    // Added under the root; the least length.
     float eps;
 };
 

@@ -18,6 +18,18 @@ kernel void glu(constant ElementArgs& args [[buffer(0)]],
     if (i < args.count) y[i] = activate(gate[i]) * up[i];
 }
 
+// The gated unit of gpt-oss.
+kernel void glu_clamped(constant ClampedGluArgs& args [[buffer(0)]],
+                        device const float* gate [[buffer(1)]],
+                        device const float* up [[buffer(2)]],
+                        device float* y [[buffer(3)]],
+                        uint i [[thread_position_in_grid]]) {
+    if (i >= args.count) return;
+    float g = min(gate[i], args.limit);
+    float u = max(min(up[i], args.limit), -args.limit);
+    y[i] = g / (1.0f + exp(-args.alpha * g)) * (u + 1.0f);
+}
+
 kernel void activate_all(constant ElementArgs& args [[buffer(0)]],
                          device const float* x [[buffer(1)]],
                          device float* y [[buffer(2)]],

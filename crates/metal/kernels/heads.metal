@@ -7,6 +7,8 @@ FUNCTION_CONSTANT(bool, norm_query, 1);
 FUNCTION_CONSTANT(bool, norm_key, 2);
 FUNCTION_CONSTANT(bool, has_rotation, 3);
 FUNCTION_CONSTANT(bool, adjacent, 4);
+// Whether a token has four positions, one of which turns each pair.
+FUNCTION_CONSTANT(bool, has_streams, 5);
 
 enum : uint { MAX_HEAD = 576 };
 
@@ -27,6 +29,7 @@ kernel void heads(constant HeadsArgs& args [[buffer(0)]],
                   device float* y_q [[buffer(9)]],
                   device uchar* cache_k [[buffer(10)]],
                   device uchar* cache_v [[buffer(11)]],
+                  device const uint* stream_of [[buffer(12)]],
                   uint2 place [[threadgroup_position_in_grid]],
                   uint lane [[thread_index_in_simdgroup]]) {
     SHARED(float, head, MAX_HEAD);
@@ -51,10 +54,10 @@ kernel void heads(constant HeadsArgs& args [[buffer(0)]],
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (has_rotation && (is_query || is_key)) {
-        float position = float(positions[token]);
         uint half_dims = args.dims / 2;
         for (uint i = lane; i < half_dims; i += simd_width) {
             float2 turn = turns[i];
+            float position = float(positions[has_streams ? 4 * token + stream_of[i] : token]);
             float whole = position * turn.x;
             float rest = fma(position, turn.x, -whole) + position * turn.y;
             float angle = ((whole - rint(whole)) + rest) * 6.283185307f;

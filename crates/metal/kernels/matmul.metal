@@ -14,7 +14,7 @@ FUNCTION_CONSTANT(bool, input_per_expert, 4);
 
 enum : uint { TOKENS = 32, OUTPUTS = 64, DEPTH = 32, THREADS = 128 };
 
-// Grid: [tiles of matrix rows, tiles of tokens, experts], THREADS threads. y [tokens, rows].
+// Grid: [tiles of matrix rows, tiles of tokens, experts], THREADS threads. y [tokens, rows], bias [experts, rows].
 //
 // By expert, a token is a slot: token number times experts of a token, plus the place among them; slots of expert e are
 // `lists[e * args.tokens ..]`, `counts[e]` of them.
@@ -115,7 +115,7 @@ kernel void matmul(constant MatmulArgs& args [[buffer(0)]],
         if (out >= args.rows || t >= tokens) continue;
         if (by_expert) t = list[t];
         float value = left[i];
-        if (has_bias) value += bias[out];
+        if (has_bias) value += bias[ulong(place.z) * args.rows + out];
         ulong index = ulong(t) * args.rows + out;
         if (has_residual) value += residual[index];
         y[index] = value;

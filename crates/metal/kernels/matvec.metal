@@ -155,12 +155,13 @@ kernel void matvec(constant MatvecArgs& args [[buffer(0)]],
 }
 
 // Products with the matrices of chosen experts. Grid: [tiles of rows, experts of a row, tokens]; BATCH is 1.
-// x [tokens, cols] or [tokens, used * cols], ids [tokens, used], y [tokens, used * rows].
+// x [tokens, cols] or [tokens, used * cols], ids [tokens, used], y [tokens, used * rows], bias [experts, rows].
 kernel void matvec_experts(constant ExpertArgs& args [[buffer(0)]],
                            device const float* x [[buffer(1)]],
                            device const uchar* w [[buffer(2)]],
                            device const int* ids [[buffer(3)]],
                            device float* y [[buffer(4)]],
+                           device const float* bias [[buffer(5)]],
                            uint3 place [[threadgroup_position_in_grid]],
                            uint lane [[thread_index_in_simdgroup]],
                            uint group [[simdgroup_index_in_threadgroup]]) {
@@ -176,6 +177,8 @@ kernel void matvec_experts(constant ExpertArgs& args [[buffer(0)]],
     share_of_products<WEIGHT>(rows, inputs, x, args.cols, lane, sums);
     for (uint r = 0; r < ROWS; r++) {
         float value = simd_sum(sums[r * BATCH]);
-        if (lane == 0 && first + r < args.rows) y[slot * args.rows + first + r] = value;
+        if (lane != 0 || first + r >= args.rows) continue;
+        if (biases != 0) value += bias[row_of_matrix + first + r];
+        y[slot * args.rows + first + r] = value;
     }
 }

@@ -1,4 +1,4 @@
-// Root-mean-square and layer norms, with what comes right after them.
+// Root-mean-square, layer and L2 norms, with what comes right after them.
 #include "args.h"
 #include "common.h"
 
@@ -6,6 +6,8 @@ FUNCTION_CONSTANT(bool, subtract_mean, 1);
 FUNCTION_CONSTANT(bool, has_weight, 2);
 FUNCTION_CONSTANT(bool, has_bias, 3);
 FUNCTION_CONSTANT(bool, has_residual, 4);
+// Divides by the length of the group in place of its root mean square.
+FUNCTION_CONSTANT(bool, by_length, 5);
 
 // y = norm(x) * weight + bias + residual for groups of `cols` elements; a threadgroup takes one group of one row.
 kernel void norm(constant NormArgs& args [[buffer(0)]],
@@ -34,8 +36,8 @@ kernel void norm(constant NormArgs& args [[buffer(0)]],
         float v = from[i] - mean;
         squares += v * v;
     }
-    float variance = threadgroup_sum(squares, partial, lane, group, groups) / float(args.cols);
-    float inverse = rsqrt(variance + args.eps);
+    float total = threadgroup_sum(squares, partial, lane, group, groups);
+    float inverse = rsqrt(by_length ? max(total, args.eps * args.eps) : total / float(args.cols) + args.eps);
     for (uint i = tid; i < args.cols; i += size.x) {
         float v = (from[i] - mean) * inverse;
         if (has_weight) v *= weight[i];

@@ -70,6 +70,15 @@ args! {
         /// The factor or cap.
         factor: f32,
     }
+    /// Of `glu_clamped`.
+    pub struct ClampedGluArgs {
+        /// Elements.
+        count: u32,
+        /// Slope of the sigmoid.
+        alpha: f32,
+        /// Largest gate, and largest distance of the other factor from 0.
+        limit: f32,
+    }
     /// Of `gather`.
     pub struct RowsArgs {
         /// Rows written.
@@ -83,7 +92,7 @@ args! {
         cols: u32,
         /// Groups of a row.
         groups: u32,
-        /// Added under the root.
+        /// Added under the root; the least length.
         eps: f32,
     }
     /// Of `heads`.

@@ -150,10 +150,15 @@ impl<'a> Picker<'a> {
         let mut selection = Selection::single(kernel_name(&node.op), self.at);
         match &node.op {
             Op::Attention(a) => selection.scratch = split_bytes(self.graph, a),
-            Op::ExpertLinear { weight, used } => {
+            Op::ExpertLinear { weight, used, .. } => {
                 selection.scratch = sort_bytes(self.graph, self.weights, *weight, *used);
             }
-            Op::Glu(_) | Op::Activate(_) | Op::Add | Op::Scale { .. } | Op::Softcap { .. } => {
+            Op::Glu(_)
+            | Op::GluClamped(_)
+            | Op::Activate(_)
+            | Op::Add
+            | Op::Scale { .. }
+            | Op::Softcap { .. } => {
                 selection.in_place = Some((node.ins[0], node.outs[0]));
             }
             _ => {}

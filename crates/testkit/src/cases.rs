@@ -2,7 +2,10 @@
 //!
 //! Values enter a case as rows of an F32 embedding, so that a case needs no operation of its own.
 
-use wootz_graph::op::{Activation, Attention, Gating, Input, Norm, NormKind, Rope, RopeStyle, Route, Yarn};
+use wootz_graph::op::{
+    Activation, Attention, ClampedGlu, Gating, Input, Norm, NormKind, Rope, RopeStyle, Route, SectionOrder,
+    Sections, Yarn,
+};
 use wootz_graph::{BLOCK_TOKENS, CacheId, CacheSpec, GraphBuilder, KvType, Output, ValueId};
 use wootz_quant::WeightType;
 
@@ -31,6 +34,8 @@ pub(crate) struct CaseStep {
     pub(crate) tokens: Vec<i32>,
     pub(crate) positions: Vec<i32>,
     pub(crate) sequences: Vec<u32>,
+    /// Positions in several streams; empty where they are all alike.
+    pub(crate) streams: Vec<i32>,
     /// Rows returned; `None` for all.
     pub(crate) outputs: Option<Vec<i32>>,
     /// Hidden states that the step begins with.
@@ -63,6 +68,9 @@ const ATTENTION: f64 = 1e-8;
 const ATTENTION_HALF: f64 = 1e-5;
 /// Error of products with activations of 16 bits, bf16 among them.
 const FLOAT_HALF: f64 = 1e-5;
+
+/// The gated unit of gpt-oss.
+const CLAMPED: ClampedGlu = ClampedGlu { alpha: 1.702, limit: 7.0 };
 
 /// All cases.
 pub fn all() -> Vec<Case> {
@@ -127,8 +135,7 @@ fn simple(
             tokens: (0..tokens).map(|t| (t * 7 % TABLE) as i32).collect(),
             positions: (0..tokens as i32).collect(),
             sequences: vec![0; tokens],
-            outputs: None,
-            hidden: Vec::new(),
+            ..CaseStep::default()
         }],
         build: Box::new(move |b| {
             let ins = inputs_of(b, inputs);
@@ -260,7 +267,7 @@ fn embeds() -> Vec<Case> {
 
 fn norms() -> Vec<Case> {
     let mut cases = Vec::new();
-    for kind in [NormKind::Rms, NormKind::Layer] {
+    for kind in [NormKind::Rms, NormKind::Layer, NormKind::L2] {
         for (cols, groups) in [(64, 1), (576, 9), (100, 1), (48, 3)] {
             for affine in [false, true] {
                 cases.push(simple(
@@ -287,6 +294,18 @@ fn norms() -> Vec<Case> {
             }
         }
     }
+    // Groups shorter than epsilon.
+    cases.push(simple(
+        "norm L2 of short groups".into(),
+        FLOAT,
+        9,
+        &[48],
+        |_, _| (),
+        |b, ins| {
+            let x = b.scale(ins[0], 1e-3);
+            b.norm(x, Norm { kind: NormKind::L2, eps: 5e-3, groups: 3, weight: None, bias: None }, "norm")
+        },
+    ));
     // A sum that its norm alone reads, and one that is read again.
     for again in [false, true] {
         cases.push(simple(
@@ -318,8 +337,11 @@ fn ropes() -> Vec<Case> {
         factors: None,
         yarn: None,
         magnitude: 1.0,
+        sections: None,
     };
     let yarn = Yarn { ext_factor: 1.0, beta_fast: 32.0, beta_slow: 1.0, original_context: 64 };
+    let sections = |counts, order| Some(Sections { counts, order });
+    let runs = sections([4, 6, 5, 1], SectionOrder::Runs);
     let variants = [
         ("halves", base, false),
         ("adjacent", Rope { style: RopeStyle::Adjacent, ..base }, false),
@@ -329,6 +351,16 @@ fn ropes() -> Vec<Case> {
         ("factors", base, true),
         ("yarn", Rope { freq_scale: 0.125, yarn: Some(yarn), ..base }, false),
         ("odd head", Rope { head_dim: 36, dims: 36, ..base }, false),
+        ("multi", Rope { sections: runs, ..base }, false),
+        ("multi, scaled", Rope { sections: runs, yarn: Some(yarn), freq_scale: 0.125, ..base }, true),
+        ("multi, partial", Rope { sections: runs, dims: 24, ..base }, false),
+        ("interleaved", Rope { sections: sections([6, 5, 5, 0], SectionOrder::Interleaved), ..base }, false),
+        (
+            "interleaved, uneven",
+            Rope { sections: sections([7, 3, 1, 2], SectionOrder::Interleaved), ..base },
+            true,
+        ),
+        ("vision", Rope { sections: sections([8; 4], SectionOrder::Vision), ..base }, false),
     ];
     let mut cases = Vec::new();
     for (name, rope, factors) in variants {
@@ -350,6 +382,9 @@ fn ropes() -> Vec<Case> {
         );
         case.steps[0].positions = vec![0, 1, 5, 100, 2000, 4095];
         cases.push(case);
+        if let (Some(_), Some(case)) = (rope.sections, cases.last_mut()) {
+            case.steps[0].streams = (0..6 * 4).map(|i| i * i * 7 % 1500).collect();
+        }
     }
     cases
 }
@@ -474,6 +509,11 @@ fn elementwise() -> Vec<Case> {
         }));
     }
     let none = |_: &mut MemoryWeights, _: &mut Rng| ();
+    // Many elements lie beyond the limit, on both sides.
+    cases.push(simple("glu clamped".into(), 1e-9, 11, &[75, 75], none, |b, ins| {
+        let (gate, up) = (b.scale(ins[0], 6.0), b.scale(ins[1], 6.0));
+        b.glu_clamped(gate, up, CLAMPED)
+    }));
     cases.push(simple("add".into(), FLOAT, 11, &[75, 75], none, |b, ins| b.add(ins[0], ins[1], "add")));
     cases.push(simple("softcap".into(), FLOAT, 11, &[75], none, |b, ins| {
         let x = b.scale(ins[0], 20.0);
@@ -511,6 +551,9 @@ fn experts() -> Vec<Case> {
     for tokens in [1, 9] {
         cases.push(routed_case(tokens));
     }
+    for ty in [MXFP4, Q8_0, F32] {
+        cases.extend([1, 7, 40].map(|tokens| biased_case(ty, tokens)));
+    }
     cases
 }
 
@@ -540,12 +583,47 @@ fn routed_case(tokens: usize) -> Case {
             let (ids, weights) =
                 b.route(scores, Route { used, gating, normalize: true, scale: 1.0, bias: None });
             let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
-            let g = b.expert_linear(h, ids, gate, "gate");
-            let u = b.expert_linear(h, ids, up, "up");
+            let g = b.expert_linear(h, ids, gate, None, "gate");
+            let u = b.expert_linear(h, ids, up, None, "up");
             let y = b.glu(g, u, Activation::Silu);
-            let y = b.expert_linear(y, ids, down, "down");
+            let y = b.expert_linear(y, ids, down, None, "down");
             let y = b.combine(y, weights);
             b.add(x, y, "residual")
+        },
+    )
+}
+
+/// A router and experts with biases and the clamped unit, as gpt-oss has them.
+fn biased_case(ty: WeightType, tokens: usize) -> Case {
+    const EXPERTS: usize = 5;
+    let (cols, ff, used) = (96, 160, 2);
+    simple(
+        format!("experts {ty} with biases, {tokens} tokens"),
+        EXPERTS_QUANTISED,
+        tokens,
+        &[cols],
+        |w, rng| {
+            w.random(rng, "router", WeightType::F32, EXPERTS, cols, 0.1);
+            w.random(rng, "router bias", WeightType::F32, 1, EXPERTS, 0.3);
+            for (name, rows, cols) in [("gate", ff, cols), ("up", ff, cols), ("down", cols, ff)] {
+                random_experts(w, rng, name, ty, EXPERTS, rows, cols);
+                w.random(rng, &format!("{name} bias"), WeightType::F32, EXPERTS, rows, 1.0);
+            }
+        },
+        move |b, ins| {
+            let (router, bias) = (b.weight("router"), b.weight("router bias"));
+            let scores = b.linear(ins[0], router, Some(bias), "router");
+            let gating = Gating::SoftmaxChosen;
+            let (ids, weights) =
+                b.route(scores, Route { used, gating, normalize: false, scale: 1.0, bias: None });
+            let product = |b: &mut GraphBuilder<'_>, x: ValueId, name: &'static str| {
+                let (weight, bias) = (b.weight(name), b.weight(&format!("{name} bias")));
+                b.expert_linear(x, ids, weight, Some(bias), name)
+            };
+            let (gate, up) = (product(b, ins[0], "gate"), product(b, ins[0], "up"));
+            let h = b.glu_clamped(gate, up, CLAMPED);
+            let y = product(b, h, "down");
+            b.combine(y, weights)
         },
     )
 }
@@ -591,10 +669,10 @@ fn expert_case(
             let route = Route { used, gating, normalize, scale: 1.5, bias: bias.then_some(weight) };
             let (ids, weights) = b.route(scores, route);
             let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
-            let g = b.expert_linear(ins[0], ids, gate, "gate");
-            let u = b.expert_linear(ins[0], ids, up, "up");
+            let g = b.expert_linear(ins[0], ids, gate, None, "gate");
+            let u = b.expert_linear(ins[0], ids, up, None, "up");
             let h = b.glu(g, u, Activation::Silu);
-            let y = b.expert_linear(h, ids, down, "down");
+            let y = b.expert_linear(h, ids, down, None, "down");
             b.combine(y, weights)
         },
     )

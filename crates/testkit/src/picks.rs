@@ -183,6 +183,7 @@ impl Table {
             let inputs = StepInputs {
                 tokens,
                 positions: &vec![at as i32; rows],
+                streams: &[],
                 sequences: &sequences,
                 outputs: &[],
                 groups: &[TableSet { tables: &tables }][..0],

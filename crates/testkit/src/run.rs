@@ -57,6 +57,7 @@ fn with_inputs<R>(case: &Case, step: &CaseStep, run: impl FnOnce(&StepInputs<'_>
     run(&StepInputs {
         tokens: &step.tokens,
         positions: &step.positions,
+        streams: &step.streams,
         sequences: &step.sequences,
         outputs: step.outputs.as_deref().unwrap_or(&[]),
         groups: &groups,

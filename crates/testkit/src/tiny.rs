@@ -40,12 +40,31 @@ pub fn build_model(arch: &dyn Architecture, tiny: &TinyModel, types: Types, seed
         let deviation = if is_router(entry) { 6.0 * deviation } else { deviation };
         (0..entry.rows * entry.cols)
             .map(|_| match vector {
-                true if entry.name.ends_with(".bias") => rng.normal() * 0.1,
+                _ if entry.name.ends_with(".bias") => rng.normal() * 0.1,
                 true => 1.0 + rng.signed().abs() * 0.2,
                 false => rng.normal() * deviation,
             })
             .collect()
     })
+}
+
+/// A weight's elements from its name alone, as `scripts/tiny_models.py` has them: FNV-1a of the name, then a hash of each
+/// index.
+pub fn named_elements(entry: &SpecEntry) -> Vec<f32> {
+    let seed = entry.name.bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+    let element = |index: u64| {
+        let mut h = (index as u32).wrapping_mul(2_654_435_761).wrapping_add(seed);
+        h = (h ^ (h >> 15)).wrapping_mul(2_246_822_519);
+        h ^= h >> 13;
+        let unit = f64::from(h >> 8) / f64::from(1 << 23) - 1.0;
+        let element = match entry.rows {
+            _ if entry.name.ends_with(".bias") => 0.1 * unit,
+            1 => 1.0 + 0.2 * unit,
+            _ => unit * (3.0 / entry.cols as f64).sqrt(),
+        };
+        element as f32
+    };
+    (0..entry.rows * entry.cols).map(element).collect()
 }
 
 /// As [`build_model`], with the weights that `elements` gives.
@@ -62,6 +81,7 @@ pub fn build_with(
     for (key, value) in &tiny.settings {
         let result = match value {
             Setting::U32(v) => writer.meta.set(key, *v).map(|_| ()),
+            Setting::I32s(v) => writer.meta.set(key, v.as_slice()).map(|_| ()),
             Setting::F32(v) => writer.meta.set(key, *v).map(|_| ()),
             Setting::Str(v) => writer.meta.set(key, v.as_str()).map(|_| ()),
             Setting::Strs(v) => writer.meta.set(key, v).map(|_| ()),
@@ -82,8 +102,8 @@ pub fn build_with(
         let n = (entry.rows * entry.cols) as usize;
         let vector = entry.rows == 1;
         let large = entry.name == "token_embd.weight" || entry.name == "output.weight";
-        // Files keep the router of experts as it was trained.
-        let exact = vector || is_router(entry);
+        // Files keep the router of experts, and biases, as they were trained.
+        let exact = vector || is_router(entry) || entry.name.ends_with(".bias");
         let ty = match (exact, large) {
             (true, _) => WeightType::F32,
             (false, true) => types.1,

@@ -41,6 +41,7 @@ pub fn interpret(
     let inputs = StepInputs {
         tokens: &ids,
         positions: &positions,
+        streams: &[],
         sequences: &vec![0; n],
         outputs: &[],
         groups: &groups,

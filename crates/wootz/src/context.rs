@@ -415,7 +415,8 @@ impl Context {
             tables.push(list.collect::<Result<_, Error>>()?);
         }
         let groups: Vec<TableSet<'_>> = tables.iter().map(|t| TableSet { tables: t }).collect();
-        let inputs = StepInputs { tokens, positions, sequences, outputs, groups: &groups, hidden: &[] };
+        let inputs =
+            StepInputs { tokens, positions, streams: &[], sequences, outputs, groups: &groups, hidden: &[] };
         self.runner.submit(&inputs, sampling, all, span, wants)
     }
 

@@ -266,6 +266,10 @@ pub struct TracedStep {
     pub kernel: String,
     /// Names of the nodes.
     pub label: String,
+    /// Operations that ran together: the nodes.
+    pub nodes: usize,
+    /// Kernels that the device was told to run for them.
+    pub dispatches: u32,
     /// Layer, if any.
     pub layer: Option<u16>,
     /// Seconds from the start of the trace.
@@ -335,6 +339,8 @@ fn traced(
                     device,
                     kernel: step.kernel.to_owned(),
                     label: nodes.clone().map(|n| n.label).collect::<Vec<_>>().join("+"),
+                    nodes: step.nodes.len(),
+                    dispatches: time.dispatches,
                     layer: nodes.clone().find_map(|n| n.layer),
                     start: time.start,
                     duration: time.duration,

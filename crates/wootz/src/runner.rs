@@ -131,6 +131,7 @@ impl Runner {
         let part = |piece: usize| StepInputs {
             tokens: &inputs.tokens[pieces[piece].clone()],
             positions: &inputs.positions[pieces[piece].clone()],
+            streams: inputs.streams_of(pieces[piece].clone()),
             sequences: &inputs.sequences[pieces[piece].clone()],
             outputs: if piece == last_piece { &outputs } else { &[] },
             ..inputs

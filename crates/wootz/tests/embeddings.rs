@@ -9,7 +9,6 @@ use wootz::{
     Context, ContextOptions, Engine, EngineOptions, Error, Event, Model, ModelOptions, Pooling, Request,
 };
 use wootz_arch::{Setting, TinyModel};
-use wootz_graph::SpecEntry;
 use wootz_quant::WeightType;
 use wootz_testkit::{models, tiny};
 
@@ -34,24 +33,6 @@ fn texts() -> Vec<Vec<u32>> {
     golden()["tiny"]["texts"].as_array().unwrap().iter().map(ids).collect()
 }
 
-/// A weight's elements from its name alone, as the script has them: FNV-1a of the name, then a hash of each index.
-fn elements(entry: &SpecEntry) -> Vec<f32> {
-    let seed = entry.name.bytes().fold(0x811c_9dc5u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
-    let element = |index: u64| {
-        let mut h = (index as u32).wrapping_mul(2_654_435_761).wrapping_add(seed);
-        h = (h ^ (h >> 15)).wrapping_mul(2_246_822_519);
-        h ^= h >> 13;
-        let unit = f64::from(h >> 8) / f64::from(1 << 23) - 1.0;
-        let element = match entry.rows {
-            1 if entry.name.ends_with(".bias") => 0.1 * unit,
-            1 => 1.0 + 0.2 * unit,
-            _ => unit * (3.0 / entry.cols as f64).sqrt(),
-        };
-        element as f32
-    };
-    (0..entry.rows * entry.cols).map(element).collect()
-}
-
 fn options() -> ContextOptions {
     ContextOptions {
         device: "cpu".into(),
@@ -69,7 +50,7 @@ fn options() -> ContextOptions {
 fn context(family: &str, change: impl Fn(TinyModel) -> TinyModel) -> Context {
     let arch = wootz_arch::find(family).unwrap();
     let types = tiny::Types(WeightType::F32, WeightType::F32);
-    let bytes = tiny::build_with(arch, &change(arch.tiny()), types, elements);
+    let bytes = tiny::build_with(arch, &change(arch.tiny()), types, tiny::named_elements);
     let model = Model::from_bytes(bytes, &ModelOptions::default()).unwrap();
     Context::new(Arc::new(model), &options(), &mut |_| ()).unwrap()
 }

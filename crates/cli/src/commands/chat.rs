@@ -11,6 +11,7 @@ use wootz::sample::SamplingParams;
 use wootz::template::{ChatInput, Content, Message, Prompt, Segment as Part};
 use wootz::{ByteSize, Engine, Error, Finish, Handle, Request, Segment, StopReason};
 
+use crate::answer::Answer;
 use crate::args::ChatArgs;
 use crate::output::OutputFailed;
 use crate::{common, output};
@@ -243,23 +244,30 @@ impl Chat {
         };
         let mut generation = self.engine.generate(request)?;
         *self.running.lock().unwrap_or_else(|e| e.into_inner()) = Some(generation.handle());
-        let (mut answer, mut generated) = (String::new(), Vec::new());
+        let mut answer = Answer::to(self.engine.model().chat_template()?, &prompt.text());
+        let mut generated = Vec::new();
         let finish = common::follow(&mut generation, |event| {
-            answer.push_str(&event.text);
             generated.push(event.token);
-            output::print(&event.text)
+            output::print(&answer.push(&event.text))
         });
         *self.running.lock().unwrap_or_else(|e| e.into_inner()) = None;
         let finish = finish?;
-        answer.push_str(&finish.text);
-        output::println(&finish.text)?;
+        let is_plain = answer.is_plain();
+        let mut last = answer.push(&finish.text);
+        let (rest, answer) = answer.finish();
+        last.push_str(&rest);
+        output::println(&last)?;
         match finish.reason {
             StopReason::Length => output::note("(stopped at -n)"),
             StopReason::ContextFull => output::note("(stopped: the context is full; /clear starts anew)"),
             StopReason::Cancelled => output::note("(stopped)"),
             StopReason::EndOfText | StopReason::StopText(_) => {}
         }
-        self.computed = self.computed_by(&finish.reason, prompt.text() + &answer, tokens, generated);
+        // Where not all is kept, the next prompt holds other tokens.
+        self.computed = match is_plain {
+            true => self.computed_by(&finish.reason, prompt.text() + &answer, tokens, generated),
+            false => None,
+        };
         self.messages.push(Message::new("assistant", answer));
         self.last = Some(finish);
         Ok(())

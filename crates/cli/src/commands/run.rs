@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use wootz::template::{ChatInput, Message};
 use wootz::{Engine, Finish, Request, TokenEvent};
 
+use crate::answer::Answer;
 use crate::args::RunArgs;
 use crate::{common, output};
 
@@ -21,13 +22,18 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
     let engine = common::open_engine(&args.model, &args.device)?;
     let model = engine.model();
+    let mut answer = None;
     let prompt = if args.raw {
         model.tokenize(text.as_bytes())
     } else {
         let mut messages = Vec::new();
         messages.extend(args.system.as_ref().map(|s| Message::new("system", s)));
         messages.push(Message::new("user", &text));
-        model.chat_tokens(&ChatInput { messages, add_generation_prompt: true, ..ChatInput::default() })?
+        let input = ChatInput { messages, add_generation_prompt: true, ..ChatInput::default() };
+        let prompt = model.chat_prompt(&input)?;
+        // Who asks for special tokens wants to see them.
+        answer = (!args.special).then_some(Answer::to(model.chat_template()?, &prompt.text()));
+        model.prompt_tokens(&prompt)
     };
     let request = Request {
         max_tokens,
@@ -44,7 +50,10 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         tokens.push(event.clone());
         match (args.json, args.sampling.logprobs) {
             (true, _) => Ok(()),
-            (false, None) => output::print(&event.text),
+            (false, None) => match &mut answer {
+                Some(answer) => output::print(&answer.push(&event.text)),
+                None => output::print(&event.text),
+            },
             (false, Some(_)) => print_logprobs(&engine, event),
         }
     })?;
@@ -52,7 +61,11 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<()> {
         let object = object(&engine, &prompt, &tokens, &finish);
         return output::println(&object.to_string());
     }
-    output::println(&finish.text)?;
+    let last = match answer {
+        Some(mut answer) => answer.push(&finish.text) + &answer.finish().0,
+        None => finish.text.clone(),
+    };
+    output::println(&last)?;
     output::note(&common::summary(&finish));
     Ok(())
 }

@@ -36,6 +36,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<()> {
         let steps: Vec<&TracedStep> = traced.steps.iter().filter(|s| s.prompt == phase).collect();
         if !steps.is_empty() {
             text.push_str(&table(title, &steps, &devices));
+            text.push_str(&fusion(&steps));
         }
     }
     output::print(&text)
@@ -82,6 +83,30 @@ fn table(title: &str, steps: &[&TracedStep], devices: &[(&str, Limits)]) -> Stri
     text
 }
 
+/// How many operations ran together, by kernel.
+fn fusion(steps: &[&TracedStep]) -> String {
+    #[derive(Default)]
+    struct Counts {
+        steps: usize,
+        operations: usize,
+        dispatches: u32,
+    }
+    let (mut all, mut kernels) = (Counts::default(), BTreeMap::<&str, Counts>::new());
+    for step in steps {
+        for counts in [&mut all, kernels.entry(step.kernel.as_str()).or_default()] {
+            counts.steps += 1;
+            counts.operations += step.nodes;
+            counts.dispatches += step.dispatches;
+        }
+    }
+    let mut text = format!("\n{} operations in {} dispatches; fused:\n", all.operations, all.dispatches);
+    text.push_str("  steps  operations  dispatches  kernel\n");
+    for (kernel, c) in kernels.into_iter().filter(|(_, c)| c.operations > c.steps) {
+        text.push_str(&format!("{:>7} {:>11} {:>11}  {kernel}\n", c.steps, c.operations, c.dispatches));
+    }
+    text
+}
+
 /// The event list of chrome://tracing and Perfetto; times in microseconds.
 fn chrome(steps: &[TracedStep]) -> serde_json::Value {
     let events: Vec<_> = steps
@@ -95,7 +120,7 @@ fn chrome(steps: &[TracedStep]) -> serde_json::Value {
                 "dur": s.duration * 1e6,
                 "pid": 1,
                 "tid": s.device + 1,
-                "args": { "layer": s.layer, "bytes": s.bytes, "ops": s.ops },
+                "args": { "layer": s.layer, "bytes": s.bytes, "ops": s.ops, "operations": s.nodes, "dispatches": s.dispatches },
             })
         })
         .collect();

@@ -255,9 +255,15 @@ fn trace_prints_a_table_and_writes_events() {
     let place = Place::new();
     let table = place.ok("trace tiny.gguf -p 8 -n 2 --output trace.json --threads 1");
     assert!(table.starts_with("limits measured on cpu: "), "{table}");
-    for part in ["\nprompt: ", "\ngeneration: ", "of limit  kernel and nodes"] {
+    for part in ["\nprompt: ", "\ngeneration: ", "of limit  kernel and nodes", "dispatches; fused:"] {
         assert!(table.contains(part), "{table}");
     }
+    // Chains of rows run several operations each.
+    let fused =
+        table.lines().find(|line| line.ends_with("rows+linear") && line.split_whitespace().count() == 4);
+    let counts: Vec<usize> =
+        fused.unwrap_or_default().split_whitespace().filter_map(|n| n.parse().ok()).collect();
+    assert!(counts.len() == 3 && counts[1] > counts[0] && counts[2] == counts[0], "{table}");
     let trace: Value = serde_json::from_str(&place.read("trace.json")).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |phase: &str| events.iter().filter(|e| e["cat"] == phase).count();

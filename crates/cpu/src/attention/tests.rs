@@ -108,6 +108,7 @@ impl Case {
             let inputs = StepInputs {
                 tokens: &tokens,
                 positions: &positions,
+                streams: &[],
                 sequences: &numbers,
                 outputs: &[],
                 groups: &groups,
@@ -337,7 +338,15 @@ fn extreme_scores_stay_finite() {
 
 /// One token at position 5.
 fn token_at_5<'a>(groups: &'a [TableSet<'a>]) -> StepInputs<'a> {
-    StepInputs { tokens: &[0], positions: &[5], sequences: &[0], outputs: &[], groups, hidden: &[] }
+    StepInputs {
+        tokens: &[0],
+        positions: &[5],
+        streams: &[],
+        sequences: &[0],
+        outputs: &[],
+        groups,
+        hidden: &[],
+    }
 }
 
 #[test]

@@ -62,6 +62,31 @@ fn activations_follow_their_formulas_everywhere_alike() {
 }
 
 #[test]
+fn the_clamped_unit_follows_its_formula_everywhere_alike() {
+    let unit = ClampedGlu { alpha: 1.702, limit: 7.0 };
+    for n in [1, 16, 100] {
+        let mut random = Random::new(n as u64);
+        // Some are beyond the limit on either side.
+        let (mut gate, up): (Vec<f32>, Vec<f32>) =
+            (0..n).map(|_| (6.0 * random.normal(), 6.0 * random.normal())).unzip();
+        gate[0] = 50.0;
+        let exact = |(g, u): (&f32, &f32)| {
+            let (g, u) = (f64::from(*g).min(7.0), f64::from(*u).clamp(-7.0, 7.0));
+            g / (1.0 + (-f64::from(1.702f32) * g).exp()) * (u + 1.0)
+        };
+        let expected: Vec<f64> = gate.iter().zip(&up).map(exact).collect();
+        let mut first = None;
+        for isa in isas() {
+            let mut out = vec![0.0; n];
+            glu_clamped(isa, unit, &gate, &up, &mut out).unwrap();
+            assert!(nmse(&out, &expected) < 1e-12, "{isa}");
+            assert_eq!(*first.get_or_insert(bits(&out)), bits(&out), "{isa}");
+        }
+    }
+    assert!(glu_clamped(Isa::Scalar, unit, &[1.0], &[1.0, 2.0], &mut [0.0]).is_err());
+}
+
+#[test]
 fn arithmetic_is_exact() {
     let mut random = Random::new(1);
     let (a, b) = (random.vector(77), random.vector(77));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wootz_graph::op::{Activation, Attention, Input, Norm, Op, Rope, Route};
+use wootz_graph::op::{Activation, Attention, ClampedGlu, Input, Norm, Op, Rope, Route};
 use wootz_graph::{CacheId, Graph, Node, Plan, Region, Rows, RunError, Step, Type, ValueId, WeightId};
 
 use super::select;
@@ -33,6 +33,12 @@ pub(super) enum RowOp {
     /// Activation of the value at hand times `other`, or the other way round.
     Glu {
         activation: Activation,
+        other: Place,
+        gate_is_other: bool,
+    },
+    /// As `Glu`, with the unit of gpt-oss.
+    GluClamped {
+        unit: ClampedGlu,
         other: Place,
         gate_is_other: bool,
     },
@@ -100,6 +106,7 @@ pub(super) enum Kernel {
     },
     ExpertLinear {
         experts: Vec<Arc<Matrix>>,
+        bias: Option<Arc<[f32]>>,
         used: usize,
         x: Place,
         ids: Place,
@@ -190,8 +197,9 @@ impl Resolver<'_> {
                 ids: out(0)?,
                 weights: out(1)?,
             },
-            Op::ExpertLinear { weight, used } => Kernel::ExpertLinear {
+            Op::ExpertLinear { weight, bias, used } => Kernel::ExpertLinear {
                 experts: weights.experts(*weight)?,
+                bias: weights.opt_vector(*bias)?,
                 used: *used as usize,
                 x: in_place(0)?,
                 ids: in_place(1)?,
@@ -243,6 +251,9 @@ impl Resolver<'_> {
             Op::AddRow { table, row } => RowOp::AddRow(weights.row_vector(*table, *row)?),
             Op::Glu(activation) => {
                 RowOp::Glu { activation: *activation, other: other()?, gate_is_other: node.ins[0] != at_hand }
+            }
+            Op::GluClamped(unit) => {
+                RowOp::GluClamped { unit: *unit, other: other()?, gate_is_other: node.ins[0] != at_hand }
             }
             Op::Activate(activation) => RowOp::Activate(*activation),
             Op::Scale { factor } => RowOp::Scale(*factor),

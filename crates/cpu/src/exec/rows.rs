@@ -109,6 +109,12 @@ fn apply(host: Host<'_>, op: &RowOp, row: usize, x: &[f32], out: &mut [f32]) -> 
         RowOp::Glu { activation, other: place, gate_is_other: true } => {
             elementwise::glu(isa, *activation, other(place), x, out)
         }
+        RowOp::GluClamped { unit, other: place, gate_is_other: false } => {
+            elementwise::glu_clamped(isa, *unit, x, other(place), out)
+        }
+        RowOp::GluClamped { unit, other: place, gate_is_other: true } => {
+            elementwise::glu_clamped(isa, *unit, other(place), x, out)
+        }
         RowOp::Activate(activation) => elementwise::activate(isa, *activation, x, out),
         RowOp::Scale(factor) => elementwise::scale(isa, *factor, x, out),
         RowOp::Softcap(cap) => elementwise::softcap(isa, *cap, x, out),
@@ -166,7 +172,7 @@ pub(super) fn experts(
     results: &mut Vec<f32>,
     n: usize,
 ) -> Result<(), RunError> {
-    let Experts { matrices, used, x, out } = *product;
+    let Experts { matrices, bias, used, x, out } = *product;
     let Some(first) = matrices.first() else { return Ok(()) };
     let (inner, rows) = (first.cols(), first.rows());
     let Some(acts) = activations.get_mut(&(first.form(), inner)) else {
@@ -207,7 +213,14 @@ pub(super) fn experts(
         let out = unsafe { host.view.f32_mut(out, row, 1) };
         for (to, place) in out.chunks_exact_mut(rows).zip(&order.place_of[row * used..]) {
             let place = *place as usize;
-            to.copy_from_slice(&results[place * rows..(place + 1) * rows]);
+            let result = &results[place * rows..(place + 1) * rows];
+            match bias {
+                Some(bias) => {
+                    let expert = order.groups[order.group_of[place] as usize].expert;
+                    elementwise::add(host.isa, result, &bias[expert * rows..(expert + 1) * rows], to)?;
+                }
+                None => to.copy_from_slice(result),
+            }
         }
         Ok(())
     })
@@ -218,6 +231,8 @@ pub(super) fn experts(
 pub(super) struct Experts<'a> {
     /// Of every expert.
     pub(super) matrices: &'a [std::sync::Arc<Matrix>],
+    /// Summands of every expert `[experts, rows]`.
+    pub(super) bias: Option<&'a [f32]>,
     /// Experts that a row chooses.
     pub(super) used: usize,
     /// Rows of one part for all chosen experts, or of a part for each.

@@ -130,7 +130,10 @@ impl CpuExecutor {
         let counts = Counts { tokens, outputs };
         let uses_rope = program.kernels.iter().any(|k| matches!(k, Kernel::Rope { .. }));
         for slot in self.ropes.iter_mut().filter(|_| uses_rope) {
-            slot.table.set_positions(inputs.positions)?;
+            match slot.rope.sections {
+                Some(_) => slot.table.set_positions(&inputs.stream_positions())?,
+                None => slot.table.set_positions(inputs.positions)?,
+            }
         }
         // Layers whose attention has the same attributes share the step's tiles.
         self.attentions.clear();
@@ -143,10 +146,12 @@ impl CpuExecutor {
                 self.attentions.push(slot);
             }
         }
+        let streams = inputs.stream_positions();
         for (input, place) in &program.inputs {
             let from: &[i32] = match input {
                 Input::Tokens => inputs.tokens,
                 Input::Positions => inputs.positions,
+                Input::Streams => &streams,
                 Input::OutputRows => inputs.outputs,
                 Input::Hidden { cols } => bytemuck::cast_slice(inputs.hidden_rows(*cols)?),
             };
@@ -163,6 +168,7 @@ impl CpuExecutor {
                     step: index as u32,
                     start: (start - trace.start).as_secs_f64(),
                     duration: start.elapsed().as_secs_f64(),
+                    dispatches: 1,
                 });
             }
         }
@@ -238,11 +244,12 @@ impl CpuExecutor {
                         .map_err(RunError::from)
                 }
             }
-            Kernel::ExpertLinear { experts, used, x, ids, out } => {
+            Kernel::ExpertLinear { experts, bias, used, x, ids, out } => {
                 let n = counts.rows(x);
                 // SAFETY: see above.
                 let ids = unsafe { view.i32(ids, 0, n) };
-                let product = rows::Experts { matrices: experts, used: *used, x, out };
+                let bias = bias.as_deref();
+                let product = rows::Experts { matrices: experts, bias, used: *used, x, out };
                 rows::experts(host, &product, ids, &mut self.activations, &mut self.expert_results, n)
             }
             Kernel::Combine { used, y, weights, out } => {

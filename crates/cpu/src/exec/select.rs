@@ -36,6 +36,7 @@ fn works_on_rows(op: &Op) -> bool {
             | Op::Add
             | Op::AddRow { .. }
             | Op::Glu(_)
+            | Op::GluClamped(_)
             | Op::Activate(_)
             | Op::Scale { .. }
             | Op::Softcap { .. }

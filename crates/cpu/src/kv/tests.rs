@@ -58,7 +58,7 @@ fn step<'a>(
     sequences: &'a [u32],
     groups: &'a [TableSet<'a>],
 ) -> StepInputs<'a> {
-    StepInputs { tokens, positions, sequences, outputs: &[], groups, hidden: &[] }
+    StepInputs { tokens, positions, streams: &[], sequences, outputs: &[], groups, hidden: &[] }
 }
 
 #[test]

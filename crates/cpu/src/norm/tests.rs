@@ -13,11 +13,14 @@ fn exact(p: &NormParams<'_>, x: &[f32]) -> Vec<f64> {
     for group in x.chunks(part) {
         let n = part as f64;
         let mean: f64 = match p.norm.kind {
-            NormKind::Rms => 0.0,
+            NormKind::Rms | NormKind::L2 => 0.0,
             NormKind::Layer => group.iter().map(|v| f64::from(*v)).sum::<f64>() / n,
         };
-        let square = group.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / n;
-        let root = (square + f64::from(p.norm.eps)).sqrt();
+        let squares = group.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>();
+        let root = match p.norm.kind {
+            NormKind::Rms | NormKind::Layer => (squares / n + f64::from(p.norm.eps)).sqrt(),
+            NormKind::L2 => squares.sqrt().max(f64::from(p.norm.eps)),
+        };
         y.extend(group.iter().enumerate().map(|(i, v)| {
             let at = |v: Option<&[f32]>, or: f64| v.map_or(or, |v| f64::from(v[i]));
             (f64::from(*v) - mean) / root * at(p.weight, 1.0) + at(p.bias, 0.0)
@@ -34,7 +37,7 @@ fn norms_follow_their_formulas_everywhere_alike() {
         let (weight, bias) = (random.vector(part), random.vector(part));
         let x: Vec<f32> = (0..3 * cols).map(|_| random.normal() + 0.5).collect();
         let summand = random.vector(3 * cols);
-        for kind in [NormKind::Rms, NormKind::Layer] {
+        for kind in [NormKind::Rms, NormKind::Layer, NormKind::L2] {
             for with in 0..4 {
                 let p = NormParams {
                     weight: (with & 1 == 1).then_some(&weight[..]),
@@ -70,7 +73,7 @@ fn norms_follow_their_formulas_everywhere_alike() {
 #[test]
 fn a_row_of_zeros_stays_finite() {
     for isa in isas() {
-        for kind in [NormKind::Rms, NormKind::Layer] {
+        for kind in [NormKind::Rms, NormKind::Layer, NormKind::L2] {
             let mut y = [1.0; 40];
             norm(isa, &params(kind, 40, 1), &[0.0; 40], &mut y).unwrap();
             assert_eq!(y, [0.0; 40]);

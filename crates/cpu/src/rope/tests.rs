@@ -1,6 +1,7 @@
 use super::*;
 use crate::testing::{Random, bits, isas};
-use wootz_graph::op::Yarn;
+use std::f64::consts::PI;
+use wootz_graph::op::{SectionOrder, Yarn};
 
 fn plain(heads: u32, head_dim: u32, dims: u32, style: RopeStyle) -> Rope {
     Rope {
@@ -13,6 +14,7 @@ fn plain(heads: u32, head_dim: u32, dims: u32, style: RopeStyle) -> Rope {
         factors: None,
         yarn: None,
         magnitude: 1.0,
+        sections: None,
     }
 }
 
@@ -92,6 +94,30 @@ fn rotations_follow_the_definition() {
             let none = Yarn { ext_factor: 0.0, ..yarn };
             check(&Rope { freq_scale: 0.125, yarn: Some(none), ..r }, None, &positions);
         }
+    }
+}
+
+#[test]
+fn each_pair_turns_by_the_position_of_its_stream() {
+    for order in [SectionOrder::Runs, SectionOrder::Interleaved, SectionOrder::Vision] {
+        let sections = Sections { counts: [4, 3, 2, 3], order };
+        let r = Rope { sections: Some(sections), ..plain(2, 24, 24, RopeStyle::Halves) };
+        let mut all = RopeTable::new(&r, None).unwrap();
+        let tokens = [[5, 700, 3, 9], [0, 1, 2, 300]];
+        all.set_positions(tokens.as_flattened()).unwrap();
+        for (row, positions) in tokens.iter().enumerate() {
+            for (stream, position) in (0..).zip(positions) {
+                // A table in which every stream stands where this one does.
+                let mut one = RopeTable::new(&r, None).unwrap();
+                one.set_positions(&[*position; 4]).unwrap();
+                for pair in (0..12).filter(|pair| sections.stream(*pair) == stream) {
+                    for at in [pair as usize, 12 + pair as usize] {
+                        assert_eq!(all.rows[24 * row + at], one.rows[at], "{order:?}, pair {pair}");
+                    }
+                }
+            }
+        }
+        assert!(all.set_positions(&[1, 2, 3]).is_err());
     }
 }
 

@@ -105,14 +105,17 @@ args! {
         cols: u32,
         groups: u32,
         eps: f32,
-        /// Whether the mean is taken off.
-        centred: u32,
+        /// In the order of graph::op::NormKind.
+        kind: u32,
     }
 
     /// Cosines and sines of a step's positions, `[rows, pairs, 2]`.
     RopeTableArgs {
         rows: Ptr<u32>,
+        /// `[rows]`, or with streams `[rows, 4]`.
         positions: Ptr<i32>,
+        /// The stream that turns each pair; or null.
+        streams: Ptr<u32>,
         /// Turns of a pair at position 1.
         turns: Ptr<f64>,
         out: Mut<f32>,
@@ -196,8 +199,11 @@ args! {
         cols: u32,
         op: u32,
         activation: u32,
-        /// Factor, or cap.
+        /// Factor, cap, or slope of a sigmoid.
         factor: f32,
+        /// Of the clamped unit.
+        limit: f32,
+        unused: u32,
     }
 
     /// `out = x[indices]`, elements of four bytes.
@@ -257,6 +263,8 @@ args! {
         rows: Ptr<u32>,
         x: Ptr<f32>,
         ids: Ptr<i32>,
+        /// `[experts, outs]`; or null.
+        bias: Ptr<f32>,
         out: Mut<f32>,
         outs: u32,
         used: u32,

@@ -44,10 +44,10 @@ fn graph(table: &WeightTable, tokens: u32) -> Graph {
     let route = Route { used: USED, gating: Gating::Softmax, normalize: true, scale: 1.0, bias: None };
     let (ids, chosen) = b.route(scores, route);
     let [gate, up, down] = ["gate", "up", "down"].map(|name| b.weight(name));
-    let gate = b.expert_linear(h, ids, gate, "gate");
-    let up = b.expert_linear(h, ids, up, "up");
+    let gate = b.expert_linear(h, ids, gate, None, "gate");
+    let up = b.expert_linear(h, ids, up, None, "up");
     let y = b.glu(gate, up, Activation::Silu);
-    let y = b.expert_linear(y, ids, down, "down");
+    let y = b.expert_linear(y, ids, down, None, "down");
     let y = b.combine(y, chosen);
     let x = b.add(x, y, "add");
     let h = norm(&mut b, x);

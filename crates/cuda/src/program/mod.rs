@@ -31,14 +31,20 @@ pub(crate) struct RopeSlot {
     rope: Rope,
     /// Turns of each pair at position 1, f64.
     pub(crate) turns: DeviceBuffer,
-    pub(crate) magnitude: f32,
+    /// The stream of positions that turns each pair, where there are several.
+    streams: Option<DeviceBuffer>,
     /// `[tokens, pairs, 2]`, made by the first step that needs it.
     pub(crate) table: DeviceBuffer,
 }
 
 impl RopeSlot {
-    pub(crate) fn new(rope: &Rope, turns: DeviceBuffer, magnitude: f32, table: DeviceBuffer) -> RopeSlot {
-        RopeSlot { rope: *rope, turns, magnitude, table }
+    pub(crate) fn new(
+        rope: &Rope,
+        turns: DeviceBuffer,
+        streams: Option<DeviceBuffer>,
+        table: DeviceBuffer,
+    ) -> RopeSlot {
+        RopeSlot { rope: *rope, turns, streams, table }
     }
 
     pub(crate) fn serves(&self, rope: &Rope) -> bool {
@@ -149,7 +155,7 @@ impl Resolver<'_> {
                 let Op::Rope(rope) = &self.plan.graph.node(*node).op else { continue };
                 let index = self.rope_index(rope)?;
                 if !std::mem::replace(&mut tables_made[index], true) {
-                    launches.push(self.rope_table(&self.ropes[index], rope.dims / 2));
+                    launches.push(self.rope_table(&self.ropes[index]));
                 }
             }
             launches.extend(match step.kernel {
@@ -177,6 +183,7 @@ impl Resolver<'_> {
                 let offset = match input {
                     Input::Tokens => self.places.tokens,
                     Input::Positions => self.places.positions,
+                    Input::Streams => self.places.streams,
                     Input::OutputRows => self.places.outputs,
                     Input::Hidden { .. } => self.places.hidden,
                 };

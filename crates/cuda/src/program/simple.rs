@@ -1,6 +1,6 @@
 //! Launches of the kernels for single operations.
 
-use wootz_graph::op::{Activation, Attention, Gating, Linear, Norm, NormKind, Op, Rope, RopeStyle, Route};
+use wootz_graph::op::{Activation, Attention, ClampedGlu, Gating, Linear, Norm, Op, Rope, RopeStyle, Route};
 use wootz_graph::{BLOCK_TOKENS, CacheId, KvType, Node, RunError, Step, WeightId};
 
 use super::{Resolver, RopeSlot, Value};
@@ -31,6 +31,7 @@ enum ElementOp {
     Softcap(f32),
     Activate(Activation),
     Glu(Activation),
+    GluClamped(ClampedGlu),
 }
 
 /// The number of a cache type in kernels.
@@ -81,14 +82,17 @@ impl Resolver<'_> {
             Op::StoreKv { cache } => self.store_kv(*cache, input(0)?, input(1)?),
             Op::Attention(attention) => self.attention(attention, input(0)?, out(0)?),
             Op::Glu(a) => Ok(self.elementwise(ElementOp::Glu(*a), input(0)?, Some(input(1)?), out(0)?)),
+            Op::GluClamped(unit) => {
+                Ok(self.elementwise(ElementOp::GluClamped(*unit), input(0)?, Some(input(1)?), out(0)?))
+            }
             Op::Activate(a) => Ok(self.elementwise(ElementOp::Activate(*a), input(0)?, None, out(0)?)),
             Op::Add => Ok(self.elementwise(ElementOp::Add, input(0)?, Some(input(1)?), out(0)?)),
             Op::Scale { factor } => Ok(self.elementwise(ElementOp::Scale(*factor), input(0)?, None, out(0)?)),
             Op::Softcap { cap } => Ok(self.elementwise(ElementOp::Softcap(*cap), input(0)?, None, out(0)?)),
             Op::Gather => Ok(self.gather(input(0)?, input(1)?, out(0)?)),
             Op::Route(route) => self.route(route, input(0)?, out(0)?, out(1)?),
-            Op::ExpertLinear { weight, used } => {
-                self.expert_linear(*weight, *used, input(0)?, input(1)?, out(0)?)
+            Op::ExpertLinear { weight, bias, used } => {
+                self.expert_linear((*weight, *bias), *used, input(0)?, input(1)?, out(0)?)
             }
             Op::Combine { used } => {
                 let (y, weights, out) = (input(0)?, input(1)?, out(0)?);
@@ -159,7 +163,7 @@ impl Resolver<'_> {
             cols: x.cols,
             groups: norm.groups,
             eps: norm.eps,
-            centred: u32::from(norm.kind == NormKind::Layer),
+            kind: norm.kind as u32,
         };
         let width = x.cols / norm.groups;
         if sum.is_none() && norm.groups > 1 && width <= MOST_GROUP_COLS {
@@ -187,7 +191,7 @@ impl Resolver<'_> {
 
     fn expert_linear(
         &self,
-        weight: WeightId,
+        (weight, bias): (WeightId, Option<WeightId>),
         used: u32,
         x: Value,
         ids: Value,
@@ -198,6 +202,7 @@ impl Resolver<'_> {
             rows: self.rows(x.rows),
             x: x.ptr(),
             ids: ids.ptr(),
+            bias: self.weights.vector(bias, 0)?,
             out: out.out(),
             outs: out.cols / used,
             used,
@@ -210,14 +215,17 @@ impl Resolver<'_> {
     }
 
     /// Cosines and sines of the step's positions.
-    pub(super) fn rope_table(&self, slot: &RopeSlot, pairs: u32) -> Launch {
+    pub(super) fn rope_table(&self, slot: &RopeSlot) -> Launch {
+        let pairs = slot.rope.dims / 2;
+        let positions = if slot.streams.is_some() { self.places.streams } else { self.places.positions };
         let args = RopeTableArgs {
             rows: self.input(crate::step::TOKENS),
-            positions: self.input(self.places.positions),
+            positions: self.input(positions),
+            streams: slot.streams.as_ref().map_or(Ptr::NULL, |streams| Ptr::new(streams.address())),
             turns: Ptr::new(slot.turns.address()),
             out: Mut::new(slot.table.address()),
             pairs,
-            magnitude: slot.magnitude,
+            magnitude: slot.rope.gain() as f32,
         };
         let threads = pairs.next_multiple_of(32).clamp(32, THREADS);
         Launch::new(Kernel::new("rope", "rope_table"), [self.plan.graph.key.tokens, 1, 1], threads, &args)
@@ -300,12 +308,13 @@ impl Resolver<'_> {
     }
 
     fn elementwise(&self, op: ElementOp, x: Value, y: Option<Value>, out: Value) -> Launch {
-        let (op, activation, factor) = match op {
-            ElementOp::Add => (0, 0, 0.0),
-            ElementOp::Scale(factor) => (1, 0, factor),
-            ElementOp::Softcap(cap) => (2, 0, cap),
-            ElementOp::Activate(a) => (3, a as u32, 0.0),
-            ElementOp::Glu(a) => (4, a as u32, 0.0),
+        let (op, activation, factor, limit) = match op {
+            ElementOp::Add => (0, 0, 0.0, 0.0),
+            ElementOp::Scale(factor) => (1, 0, factor, 0.0),
+            ElementOp::Softcap(cap) => (2, 0, cap, 0.0),
+            ElementOp::Activate(a) => (3, a as u32, 0.0, 0.0),
+            ElementOp::Glu(a) => (4, a as u32, 0.0, 0.0),
+            ElementOp::GluClamped(unit) => (5, 0, unit.alpha, unit.limit),
         };
         let args = ElementwiseArgs {
             rows: self.rows(x.rows),
@@ -316,6 +325,8 @@ impl Resolver<'_> {
             op,
             activation,
             factor,
+            limit,
+            unused: 0,
         };
         let blocks = (u64::from(x.most) * u64::from(x.cols)).div_ceil(u64::from(THREADS));
         let grid = [blocks.clamp(1, u64::from(MANY_BLOCKS)) as u32, 1, 1];

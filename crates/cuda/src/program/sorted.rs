@@ -26,7 +26,7 @@ const MANY: u32 = 48;
 /// The weight of a product with chosen experts, and how many a row has.
 fn matrix(graph: &Graph, node: NodeId) -> Result<(WeightId, u32), RunError> {
     match &graph.node(node).op {
-        Op::ExpertLinear { weight, used } => Ok((*weight, *used)),
+        Op::ExpertLinear { weight, used, .. } => Ok((*weight, *used)),
         op => Err(RunError::Plan(format!("{} is no product of experts", op.name()))),
     }
 }

@@ -56,6 +56,7 @@ fn graph(table: &WeightTable, tokens: u32, seqs: u32) -> Graph {
         factors: None,
         yarn: None,
         magnitude: 1.0,
+        sections: None,
     };
     let embedding = b.weight("table");
     let x = b.embed(embedding, 1.0);

@@ -117,6 +117,7 @@ impl Interpreter {
         let out = match op {
             Op::Input(Input::Tokens) => Data::I32(inputs.tokens.to_vec()),
             Op::Input(Input::Positions) => Data::I32(inputs.positions.to_vec()),
+            Op::Input(Input::Streams) => Data::I32(inputs.stream_positions().into_owned()),
             Op::Input(Input::OutputRows) => Data::I32(inputs.outputs.to_vec()),
             Op::Input(Input::Hidden { cols }) => Data::F32(inputs.hidden_rows(*cols)?.to_vec()),
             Op::Embed { table, scale } => {
@@ -168,6 +169,10 @@ impl Interpreter {
                 let pairs = data(0).f32().iter().zip(data(1).f32());
                 Data::F32(pairs.map(|(g, u)| ops::activate(*a, *g) * u).collect())
             }
+            Op::GluClamped(unit) => {
+                let pairs = data(0).f32().iter().zip(data(1).f32());
+                Data::F32(pairs.map(|(g, u)| ops::glu_clamped(*unit, *g, *u)).collect())
+            }
             Op::Activate(a) => Data::F32(data(0).f32().iter().map(|x| ops::activate(*a, *x)).collect()),
             Op::Add => Data::F32(data(0).f32().iter().zip(data(1).f32()).map(|(a, b)| a + b).collect()),
             Op::AddRow { table, row } => {
@@ -191,7 +196,7 @@ impl Interpreter {
                 let (ids, weights) = ops::route(data(0).f32(), cols(0), route, bias.as_deref());
                 return Ok(vec![Data::I32(ids), Data::F32(weights)]);
             }
-            Op::ExpertLinear { weight, used } => {
+            Op::ExpertLinear { weight, bias, used } => {
                 let info = self.weights.info(*weight).clone();
                 let (used, inner) = (*used as usize, info.cols as usize);
                 let out = info.rows / u64::from(info.experts.max(1));
@@ -199,8 +204,10 @@ impl Interpreter {
                 for (x, ids) in data(0).f32().chunks_exact(cols(0)).zip(data(1).i32().chunks_exact(used)) {
                     for (slot, id) in ids.iter().enumerate() {
                         let part = if cols(0) == inner { x } else { &x[slot * inner..(slot + 1) * inner] };
+                        let own = bias.map(|b| self.row(b, *id as u64)).transpose()?;
                         for o in 0..out {
-                            y.push(ops::dot(&self.row(*weight, *id as u64 * out + o)?, part));
+                            let b = own.as_ref().map_or(0.0, |b| b[o as usize]);
+                            y.push(ops::dot(&self.row(*weight, *id as u64 * out + o)?, part) + b);
                         }
                     }
                 }

@@ -1,7 +1,9 @@
 //! Operations on plain slices.
 
 use crate::cache::{BLOCK_TOKENS, CacheSpec};
-use crate::op::{Activation, Attention, Gating, Norm, NormKind, Rope, RopeStyle, Route};
+use crate::op::{
+    Activation, Attention, ClampedGlu, Gating, Norm, NormKind, Rope, RopeStyle, Route, SectionOrder,
+};
 use crate::step::StepInputs;
 
 /// Dot product, summed in f64.
@@ -23,6 +25,12 @@ pub(super) fn activate(a: Activation, x: f32) -> f32 {
         Activation::ReluSquared => v.max(0.0).powi(2),
     };
     y as f32
+}
+
+pub(super) fn glu_clamped(unit: ClampedGlu, gate: f32, up: f32) -> f32 {
+    let (alpha, limit) = (f64::from(unit.alpha), f64::from(unit.limit));
+    let (g, u) = (f64::from(gate).min(limit), f64::from(up).clamp(-limit, limit));
+    (g / (1.0 + (-alpha * g).exp()) * (u + 1.0)) as f32
 }
 
 /// The error function: its Taylor series near 0, its continued fraction further out.
@@ -57,24 +65,47 @@ pub(super) fn norm(
     let mut y = Vec::with_capacity(x.len());
     for group in x.chunks_exact(part) {
         let mean = match n.kind {
-            NormKind::Rms => 0.0,
+            NormKind::Rms | NormKind::L2 => 0.0,
             NormKind::Layer => group.iter().map(|v| f64::from(*v)).sum::<f64>() / part as f64,
         };
-        let var = group.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / part as f64;
-        let inv = 1.0 / (var + f64::from(n.eps)).sqrt();
+        let squares = group.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>();
+        let divisor = match n.kind {
+            NormKind::Rms | NormKind::Layer => (squares / part as f64 + f64::from(n.eps)).sqrt(),
+            NormKind::L2 => squares.sqrt().max(f64::from(n.eps)),
+        };
         for (i, v) in group.iter().enumerate() {
             let w = weight.map_or(1.0, |w| w[i]);
             let b = bias.map_or(0.0, |b| b[i]);
-            y.push(((f64::from(*v) - mean) * inv) as f32 * w + b);
+            y.push(((f64::from(*v) - mean) / divisor) as f32 * w + b);
         }
     }
     y
 }
 
-/// Angle of pair `i` at `position`, with the magnitude that YaRN gives it.
-pub(super) fn rope_angle(r: &Rope, factors: Option<&[f32]>, position: i32, i: usize) -> (f64, f64) {
+/// Which stream of positions turns each pair, and the number of the pair that its frequency is that of.
+fn rope_pairs(r: &Rope) -> Vec<(usize, f64)> {
+    let pairs = r.dims as usize / 2;
+    let Some(sections) = r.sections else { return (0..pairs).map(|i| (0, i as f64)).collect() };
+    let counts = sections.counts.map(|count| count as usize);
+    let one_round: Vec<(usize, usize)> = match sections.order {
+        SectionOrder::Runs | SectionOrder::Vision => {
+            (0..4).flat_map(|stream| (0..counts[stream]).map(move |j| (stream, j))).collect()
+        }
+        SectionOrder::Interleaved => (0..counts.iter().sum())
+            .map(|i| (0..3).find(|s| i % 3 == *s && i < 3 * counts[*s]).map_or((3, i), |s| (s, i)))
+            .collect(),
+    };
+    let frequency = |i: usize, j: usize| match sections.order {
+        SectionOrder::Vision => 2.0 * j as f64,
+        SectionOrder::Runs | SectionOrder::Interleaved => i as f64,
+    };
+    one_round.iter().cycle().take(pairs).enumerate().map(|(i, (s, j))| (*s, frequency(i, *j))).collect()
+}
+
+/// Angle of pair `i` at `position`, with the magnitude that YaRN gives it; its frequency is that of pair `number`.
+fn rope_angle(r: &Rope, factors: Option<&[f32]>, position: i32, i: usize, number: f64) -> (f64, f64) {
     let dims = f64::from(r.dims);
-    let mut plain = f64::from(position) * f64::from(r.freq_base).powf(-2.0 * i as f64 / dims);
+    let mut plain = f64::from(position) * f64::from(r.freq_base).powf(-2.0 * number / dims);
     if let Some(f) = factors {
         plain /= f64::from(f[i]);
     }
@@ -98,9 +129,11 @@ pub(super) fn rope(x: &[f32], positions: &[i32], r: &Rope, factors: Option<&[f32
     let mut y = x.to_vec();
     let (head, half) = (r.head_dim as usize, r.dims as usize / 2);
     let cols = head * r.heads as usize;
-    for (row, position) in y.chunks_exact_mut(cols).zip(positions) {
-        for i in 0..half {
-            let (angle, magnitude) = rope_angle(r, factors, *position, i);
+    let streams = if r.sections.is_some() { 4 } else { 1 };
+    let pairs = rope_pairs(r);
+    for (row, positions) in y.chunks_exact_mut(cols).zip(positions.chunks_exact(streams)) {
+        for (i, (stream, number)) in pairs.iter().enumerate() {
+            let (angle, magnitude) = rope_angle(r, factors, positions[*stream], i, *number);
             let (sin, cos) = (angle.sin() * magnitude, angle.cos() * magnitude);
             let (a, b) = match r.style {
                 RopeStyle::Adjacent => (2 * i, 2 * i + 1),

@@ -87,6 +87,7 @@ impl Frame<'_> {
             let count = launches[at..].iter().take_while(|l| l.step == step).count();
             let buffer = self.executor.device.command_buffer(&format!("step {}, {step}", id.0))?;
             let part = &launches[at..at + count];
+            let dispatches = part.iter().filter(|l| !(l.shape)(self.counts).grid.contains(&0)).count();
             let start = Instant::now();
             at += count;
             self.encode(buffer, part, step == launches[0].step, at == launches.len())?.wait(TIME_LIMIT)?;
@@ -97,6 +98,7 @@ impl Frame<'_> {
                     step: step as u32,
                     start: (start - trace.start).as_secs_f64(),
                     duration: start.elapsed().as_secs_f64(),
+                    dispatches: dispatches as u32,
                 });
             }
         }

@@ -5,7 +5,6 @@ use wootz_graph::{CacheSpec, RunError, ValueId};
 
 use super::launch::{ArgBytes, Launch, Place, Shape};
 use super::program::StepBuilder;
-use super::rope;
 use super::step::{StepPart, TILE};
 use crate::args::{AttentionArgs, HeadsArgs};
 use crate::library::{Function, Library};
@@ -66,15 +65,18 @@ impl StepBuilder<'_, '_> {
             k_dim: rope_of.map(|r| r.head_dim).or(spec.as_ref().map(|s| s.k_dim)).unwrap_or(0),
             v_dim: spec.as_ref().map_or(0, |s| s.v_dim),
             dims: rope_of.map_or(0, |r| r.dims),
-            magnitude: rope_of.map_or(1.0, |r| rope::magnitude(&r)),
+            magnitude: rope_of.map_or(1.0, |r| r.gain() as f32),
             eps: norm_q.or(norm_k).map_or(0.0, |n| n.eps),
         };
         let function = Function::new(self.with_cache_types(Library::plain("heads")), "heads")
             .set("norm_query", norm_q.is_some())
             .set("norm_key", norm_k.is_some())
             .set("has_rotation", rope_of.is_some())
-            .set("adjacent", rope_of.is_some_and(|r| r.style == RopeStyle::Adjacent));
-        let turns = rope_of.map(|r| self.turns(&r)).transpose()?;
+            .set("adjacent", rope_of.is_some_and(|r| r.style == RopeStyle::Adjacent))
+            .set("has_streams", rope_of.is_some_and(|r| r.sections.is_some()));
+        let tables = rope_of.map(|r| self.rope_tables(&r)).transpose()?;
+        let (turns, streams) = tables.map_or((None, None), |t| (Some(t.turns), t.streams));
+        let positions = if streams.is_some() { StepPart::Streams } else { StepPart::Positions };
         let group = store.map_or(0, |(_, cache)| self.group(cache));
         let cache = store.map(|(_, cache)| {
             let buffers = self.cache(cache);
@@ -89,7 +91,8 @@ impl StepBuilder<'_, '_> {
             .bind_some("q_weight", self.vector(norm_q.and_then(|n| n.weight))?)
             .bind_some("k_weight", self.vector(norm_k.and_then(|n| n.weight))?)
             .bind_some("turns", turns.map(Place::Fixed))
-            .bind_some("positions", rope_of.map(|_| Place::Step(StepPart::Positions)))
+            .bind_some("stream_of", streams.map(Place::Fixed))
+            .bind_some("positions", rope_of.map(|_| Place::Step(positions)))
             .bind_some("slots", store.map(|_| Place::Step(StepPart::Slots(group))))
             .bind_some("y_q", query.as_ref().map(|(_, _, y)| self.place(*y)).transpose()?)
             .bind_some("cache_k", cache_k)

@@ -105,6 +105,7 @@ impl Products {
         let inputs = StepInputs {
             tokens: &vec![0; tokens],
             positions: &positions,
+            streams: &[],
             sequences: &vec![0; tokens],
             outputs: &[tokens as i32 - 1],
             groups: &[],

@@ -27,7 +27,7 @@ use crate::error::MetalError;
 use frame::Frame;
 pub(crate) use measure::limits;
 use pick::{RESULT_BYTES, Reach};
-use program::{CacheBuffers, Compiler, Program};
+use program::{CacheBuffers, Compiler, Program, RopeTables};
 use transfer::{TIME_LIMIT, Transfer};
 use weights::Weights;
 
@@ -111,7 +111,7 @@ pub(crate) struct MetalExecutor {
     layout: CacheLayout,
     caches: Vec<CacheBuffers>,
     transfer: Transfer,
-    ropes: Vec<(Rope, Slice)>,
+    ropes: Vec<(Rope, RopeTables)>,
     programs: Vec<Program>,
     arena: Growing,
     /// Candidates among which tokens are picked.

@@ -233,7 +233,7 @@ impl StepBuilder<'_, '_> {
     /// Many rows of activations times the matrices of chosen experts: rows are sorted by expert first.
     fn many_experts(
         &mut self,
-        weight: WeightId,
+        (weight, bias): (WeightId, Option<WeightId>),
         args: ExpertArgs,
         (x, ids, out): (ValueId, ValueId, ValueId),
         region: Region,
@@ -255,12 +255,13 @@ impl StepBuilder<'_, '_> {
         let own_inputs = self.cols(x) != args.cols;
         let function = Function::new(self.matmul_library(weight), "matmul")
             .set("by_expert", true)
+            .set("has_bias", bias.is_some())
             .set("input_per_expert", own_inputs);
         let call = self
             .function(function)
             .bind("x", self.place(x)?)
             .bind("w", Place::Fixed(self.matrix(weight)?))
-            .bind("bias", Place::Nothing)
+            .bind_some("bias", self.vector(bias)?)
             .bind("residual", Place::Nothing)
             .bind("counts", counts)
             .bind("lists", lists)
@@ -278,10 +279,10 @@ impl StepBuilder<'_, '_> {
         Ok(vec![sort, product])
     }
 
-    /// Activations times the matrices of chosen experts.
+    /// Activations times the matrices of chosen experts, plus their biases.
     pub(super) fn experts(
         &mut self,
-        weight: WeightId,
+        (weight, bias): (WeightId, Option<WeightId>),
         used: u32,
         x: ValueId,
         ids: ValueId,
@@ -295,15 +296,18 @@ impl StepBuilder<'_, '_> {
             row_bytes: info.row_bytes() as u32,
         };
         if let Some(region) = self.step.scratch {
-            return self.many_experts(weight, args, (x, ids, out), region);
+            return self.many_experts((weight, bias), args, (x, ids, out), region);
         }
         let library = Library::plain("matvec").with("WEIGHT", info.ty).with("BATCH", 1);
         let own_inputs = self.cols(x) != args.cols;
-        let function = Function::new(library, "matvec_experts").set("input_per_expert", own_inputs);
+        let function = Function::new(library, "matvec_experts")
+            .set("input_per_expert", own_inputs)
+            .set("biases", u32::from(bias.is_some()));
         let call = self
             .function(function)
             .bind("x", self.place(x)?)
             .bind("w", Place::Fixed(self.matrix(weight)?))
+            .bind_some("bias", self.vector(bias)?)
             .bind("ids", self.place(ids)?)
             .bind("y", self.place(out)?);
         let rows = self.rows(x);

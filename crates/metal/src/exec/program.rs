@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wootz_graph::op::{Input, Op, Rope};
+use wootz_graph::op::{ClampedGlu, Input, NormKind, Op, Rope};
 use wootz_graph::{
     After, CacheId, CacheLayout, Entries, Graph, KvType, NodeId, Plan, Rows, RunError, Step, Type, ValueId,
     WeightId,
@@ -15,7 +15,9 @@ use super::rope;
 use super::step::{Counts, StepLayout, StepPart};
 use super::transfer::Transfer;
 use super::weights::Weights;
-use crate::args::{AddRowArgs, CombineArgs, ElementArgs, EmbedArgs, NormArgs, RouteArgs, RowsArgs};
+use crate::args::{
+    AddRowArgs, ClampedGluArgs, CombineArgs, ElementArgs, EmbedArgs, NormArgs, RouteArgs, RowsArgs,
+};
 use crate::device::{Caps, MetalDevice, Slice};
 use crate::library::{Function, Library};
 use crate::select;
@@ -46,6 +48,15 @@ pub(super) struct CacheBuffers {
     pub(super) v: Slice,
 }
 
+/// What the kernel computes a rotary embedding from.
+#[derive(Clone)]
+pub(super) struct RopeTables {
+    /// Frequencies.
+    pub(super) turns: Slice,
+    /// The stream of positions that turns each pair, where there are several.
+    pub(super) streams: Option<Slice>,
+}
+
 /// What programs of one executor are made with.
 pub(super) struct Compiler<'a> {
     pub(super) device: &'a Arc<dyn MetalDevice>,
@@ -54,8 +65,8 @@ pub(super) struct Compiler<'a> {
     pub(super) transfer: &'a mut Transfer,
     pub(super) caches: &'a [CacheBuffers],
     pub(super) layout: &'a CacheLayout,
-    /// Frequencies of rotary embeddings made so far.
-    pub(super) ropes: &'a mut Vec<(Rope, Slice)>,
+    /// Tables of rotary embeddings made so far.
+    pub(super) ropes: &'a mut Vec<(Rope, RopeTables)>,
 }
 
 impl Compiler<'_> {
@@ -71,6 +82,7 @@ impl Compiler<'_> {
                 let part = match input {
                     Input::Tokens => StepPart::Tokens,
                     Input::Positions => StepPart::Positions,
+                    Input::Streams => StepPart::Streams,
                     Input::OutputRows => StepPart::OutputRows,
                     Input::Hidden { .. } => StepPart::Hidden,
                 };
@@ -86,7 +98,7 @@ impl Compiler<'_> {
             places.insert(output.value, place);
         }
         let entries = graph.entries(self.weights.table());
-        let layout = StepLayout::new(&graph.key, self.layout.groups.len(), graph.hidden_cols().unwrap_or(0));
+        let layout = StepLayout::new(graph, self.layout.groups.len());
         let mut launches: Vec<Launch> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             let mut builder = StepBuilder { compiler: self, plan: &plan, graph, step, places: &places };
@@ -202,17 +214,24 @@ impl StepBuilder<'_, '_> {
         library.with("K_TYPE", cache_type(layout.k_type)).with("V_TYPE", cache_type(layout.v_type))
     }
 
-    /// Frequencies of a rotary embedding.
-    pub(super) fn turns(&mut self, rope: &Rope) -> Result<Slice, RunError> {
+    /// The tables of a rotary embedding.
+    pub(super) fn rope_tables(&mut self, rope: &Rope) -> Result<RopeTables, RunError> {
         let key = Rope { heads: 0, ..*rope };
-        if let Some((_, slice)) = self.compiler.ropes.iter().find(|(r, _)| *r == key) {
-            return Ok(slice.clone());
+        if let Some((_, tables)) = self.compiler.ropes.iter().find(|(r, _)| *r == key) {
+            return Ok(tables.clone());
         }
         let factors = rope.factors.map(|f| self.compiler.weights.elements(f)).transpose()?;
         let turns = rope::turns(rope, factors.as_deref());
-        let slice = self.compiler.weights.constant(&turns, "rotary frequencies", self.compiler.transfer)?;
-        self.compiler.ropes.push((key, slice.clone()));
-        Ok(slice)
+        let mut constant =
+            |bytes: &[u8], what: &str| self.compiler.weights.constant(bytes, what, self.compiler.transfer);
+        let turns = constant(bytemuck::cast_slice(&turns), "rotary frequencies")?;
+        let streams = match rope.sections {
+            Some(_) => Some(constant(bytemuck::cast_slice(&rope.streams()), "rotary streams")?),
+            None => None,
+        };
+        let tables = RopeTables { turns, streams };
+        self.compiler.ropes.push((key, tables.clone()));
+        Ok(tables)
     }
 
     /// The launches of a node that runs alone.
@@ -227,6 +246,7 @@ impl StepBuilder<'_, '_> {
             Op::Glu(a) => {
                 self.elements("glu", 0.0, activation(*a), &["gate", "up"], &node.ins, node.outs[0])?
             }
+            Op::GluClamped(unit) => self.glu_clamped(*unit, &node.ins, node.outs[0])?,
             Op::Activate(a) => {
                 self.elements("activate_all", 0.0, activation(*a), &["x"], &node.ins, node.outs[0])?
             }
@@ -253,8 +273,8 @@ impl StepBuilder<'_, '_> {
                     grid: [rows(c), 1, 1],
                 })?
             }
-            Op::ExpertLinear { weight, used } => {
-                return self.experts(*weight, *used, node.ins[0], node.ins[1], node.outs[0]);
+            Op::ExpertLinear { weight, bias, used } => {
+                return self.experts((*weight, *bias), *used, node.ins[0], node.ins[1], node.outs[0]);
             }
             Op::Combine { used } => {
                 let args = CombineArgs { cols: self.cols(node.outs[0]), used: *used };
@@ -332,6 +352,19 @@ impl StepBuilder<'_, '_> {
         })
     }
 
+    fn glu_clamped(&mut self, unit: ClampedGlu, ins: &[ValueId], out: ValueId) -> Result<Launch, RunError> {
+        let call = self
+            .call(Library::plain("elementwise"), "glu_clamped")
+            .bind("gate", self.place(ins[0])?)
+            .bind("up", self.place(ins[1])?)
+            .bind("y", self.place(out)?);
+        let (rows, cols, threads) = (self.rows(out), self.cols(out), self.threads());
+        self.finish(call, threads, move |c| {
+            let args = ClampedGluArgs { count: rows(c) * cols, alpha: unit.alpha, limit: unit.limit };
+            Shape { args: ArgBytes::of(args), grid: [args.count.div_ceil(threads), 1, 1] }
+        })
+    }
+
     fn gather(&mut self, x: ValueId, indices: ValueId, out: ValueId) -> Result<Launch, RunError> {
         let call = self
             .call(Library::plain("elementwise"), "gather")
@@ -360,7 +393,8 @@ impl StepBuilder<'_, '_> {
             None => (None, node.outs[0]),
         };
         let function = Function::new(Library::plain("norm"), "norm")
-            .set("subtract_mean", norm.kind == wootz_graph::op::NormKind::Layer)
+            .set("subtract_mean", norm.kind == NormKind::Layer)
+            .set("by_length", norm.kind == NormKind::L2)
             .set("has_weight", norm.weight.is_some())
             .set("has_bias", norm.bias.is_some())
             .set("has_residual", residual.is_some());

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use wootz_graph::{BLOCK_TOKENS, Entries, GraphKey, RunError, Sampling, StepInputs};
+use wootz_graph::op::Sections;
+use wootz_graph::{BLOCK_TOKENS, Entries, Graph, GraphKey, RunError, Sampling, StepInputs};
 
 use crate::args::{PickEdit, PickRow, TokenSpan, TokenTile};
 
@@ -44,6 +45,8 @@ pub(super) enum StepPart {
     Edits,
     /// Hidden states that another device has computed.
     Hidden,
+    /// Positions of each token in all streams.
+    Streams,
 }
 
 /// Places of the parts: those before the blocks have their full size, whatever the step.
@@ -54,13 +57,20 @@ pub(super) struct StepLayout {
     tiles: u64,
     groups: u64,
     hidden_cols: u32,
+    /// Positions of a token in streams, if any.
+    streams: u32,
 }
 
 const ALIGN: u64 = 256;
 
 impl StepLayout {
-    /// For `groups` cache groups; `hidden_cols` is 0 where the step begins with tokens.
-    pub(super) fn new(key: &GraphKey, groups: usize, hidden_cols: u32) -> StepLayout {
+    /// What a graph reads, with `groups` cache groups.
+    pub(super) fn new(graph: &Graph, groups: usize) -> StepLayout {
+        let streams = if graph.has_streams() { Sections::STREAMS } else { 0 };
+        StepLayout::of(&graph.key, groups, graph.hidden_cols().unwrap_or(0), streams)
+    }
+
+    fn of(key: &GraphKey, groups: usize, hidden_cols: u32, streams: u32) -> StepLayout {
         let round = |elements: u32| (4 * u64::from(elements)).next_multiple_of(ALIGN);
         // Every sequence may end in a tile that is not full.
         let tiles = key.tokens / TILE + key.seqs.min(key.tokens);
@@ -70,6 +80,7 @@ impl StepLayout {
             tiles: round(2 * tiles),
             groups: groups as u64,
             hidden_cols,
+            streams,
         }
     }
 
@@ -88,6 +99,7 @@ impl StepLayout {
             StepPart::Picks => end(StepPart::Blocks),
             StepPart::Edits => end(StepPart::Picks),
             StepPart::Hidden => end(StepPart::Edits),
+            StepPart::Streams => end(StepPart::Hidden),
         }
     }
 
@@ -102,6 +114,7 @@ impl StepLayout {
             StepPart::Picks => size_of::<PickRow>() as u64 * u64::from(counts.picks),
             StepPart::Edits => size_of::<PickEdit>() as u64 * u64::from(counts.edits),
             StepPart::Hidden => 4 * u64::from(counts.tokens) * u64::from(self.hidden_cols),
+            StepPart::Streams => 4 * u64::from(counts.tokens) * u64::from(self.streams),
         }
     }
 
@@ -160,10 +173,12 @@ impl StepLayout {
         counts.picks = rows.len() as u32;
         counts.edits = edits.len() as u32;
         let hidden = if self.hidden_cols > 0 { inputs.hidden_rows(self.hidden_cols)? } else { &[] };
+        let streams = if self.streams > 0 { inputs.stream_positions() } else { Default::default() };
         for (part, bytes) in [
             (StepPart::Picks, bytemuck::cast_slice(&rows)),
             (StepPart::Edits, bytemuck::cast_slice(&edits)),
             (StepPart::Hidden, bytemuck::cast_slice(hidden)),
+            (StepPart::Streams, bytemuck::cast_slice(&streams)),
         ] {
             if !bytes.is_empty() {
                 data.resize(self.offset(part, counts) as usize, 0);
@@ -250,6 +265,7 @@ mod tests {
         let inputs = StepInputs {
             tokens: &[1; 41],
             positions: &positions,
+            streams: &[],
             sequences: &sequences,
             outputs: &[40],
             groups: &groups,
@@ -257,7 +273,7 @@ mod tests {
         };
         let key =
             GraphKey { tokens: 64, seqs: 2, outputs: Outputs::Some(1), kv_span: 256, wants: Wants::Logits };
-        let layout = StepLayout::new(&key, 1, 3);
+        let layout = StepLayout::of(&key, 1, 3, 0);
         let edits = [wootz_graph::LogitEdit { token: 9, bias: 0.5, seen: 3 }];
         let sampling = Sampling { edits: &edits, top_k: 7, uniform: 0.5, ..Sampling::GREEDY };
         let (data, counts) = layout.pack(&inputs, &[sampling], (tokens(2), 0, 1)).unwrap();

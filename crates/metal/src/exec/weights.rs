@@ -103,14 +103,13 @@ impl Weights {
         self.table.elements(&*self.source, id)
     }
 
-    /// A new buffer of f32 values for kernels to read.
+    /// A new buffer for kernels to read.
     pub(super) fn constant(
         &self,
-        values: &[f32],
+        bytes: &[u8],
         what: &str,
         transfer: &mut Transfer,
     ) -> Result<Slice, RunError> {
-        let bytes: &[u8] = bytemuck::cast_slice(values);
         let mode = if self.device.caps().unified { StorageMode::Shared } else { transfer.gpu_mode() };
         let buffer = self.device.buffer(bytes.len() as u64, mode, what).map_err(|e| e.on(&self.name))?;
         let slice = Slice::whole(&buffer);

@@ -4,8 +4,8 @@ use wootz_arch::decoders;
 use wootz_graph::{
     Backend as _, BlockTable, Executor, KvType, RunError, StepInputs, TableSet, Ticket, passes,
 };
-use wootz_metal::MetalBackend;
 use wootz_metal::emulator::Profile;
+use wootz_metal::{MetalBackend, MetalOptions, dispatches};
 use wootz_quant::WeightType;
 use wootz_testkit::{nmse, tiny};
 
@@ -47,6 +47,7 @@ impl<'a> Run<'a> {
             &StepInputs {
                 tokens,
                 positions: &positions,
+                streams: &[],
                 sequences: &vec![0; tokens.len()],
                 outputs: &[tokens.len() as i32 - 1],
                 groups: &vec![TableSet { tables: &tables }; self.model.groups()],
@@ -132,6 +133,35 @@ fn a_trace_has_every_step() {
         let plan = passes::compile(model.graph(3), model.weights(), &backend).unwrap();
         let steps: Vec<u32> = run.executor.take_trace().iter().map(|t| t.step).collect();
         assert_eq!(steps, (0..plan.steps.len() as u32).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_trace_counts_what_is_fused() {
+    let types = tiny::Types(WeightType::Q4_0, WeightType::Q8_0);
+    let model = TinyModel::new(decoders().next().unwrap(), types);
+    let count = |fusion: bool, tokens: &[i32]| {
+        let options = MetalOptions { fusion, ..MetalOptions::default() };
+        let backend = backend(Setup { options, ..Setup::new(Profile::unified().untraced()) });
+        let mut run = Run::new(&model, &backend);
+        run.executor.set_tracing(true);
+        run.step(tokens, 0, &[0]);
+        let plan = passes::compile(model.graph(tokens.len()), model.weights(), &backend).unwrap();
+        let trace = run.executor.take_trace();
+        assert_eq!(trace.len(), plan.steps.len());
+        for time in &trace {
+            let step = &plan.steps[time.step as usize];
+            let expected = dispatches(&plan, step, model.weights());
+            assert_eq!(time.dispatches as usize, expected, "{}, {} tokens", step.kernel, tokens.len());
+            assert!(fusion || step.nodes.len() == 1, "{}", step.kernel);
+        }
+        let operations: usize = plan.steps.iter().map(|s| s.nodes.len()).sum();
+        (operations, trace.iter().map(|t| t.dispatches as usize).sum::<usize>())
+    };
+    for tokens in [&[1][..], &[3; 20]] {
+        let ((fused, few), (plain, many)) = (count(true, tokens), count(false, tokens));
+        assert_eq!(fused, plain, "the same operations run");
+        assert!(few < many && many >= plain, "{few} dispatches with fusion, {many} without, of {plain}");
     }
 }
 

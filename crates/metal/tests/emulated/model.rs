@@ -119,6 +119,7 @@ impl TinyModel {
             let inputs = StepInputs {
                 tokens: &tokens,
                 positions: &positions,
+                streams: &[],
                 sequences: &vec![0; n],
                 outputs: &[n as i32 - 1],
                 groups: &groups,

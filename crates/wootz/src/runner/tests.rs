@@ -137,6 +137,7 @@ fn submit(runner: &mut Runner, tokens: &[i32], position: usize, picks: bool) -> 
     let inputs = StepInputs {
         tokens,
         positions: &positions,
+        streams: &[],
         sequences: &vec![0; tokens.len()],
         outputs: &[tokens.len() as i32 - 1],
         groups: &[TableSet { tables: &[BlockTable { first: 0, blocks: &[1, 0] }] }],
