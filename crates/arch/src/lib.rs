@@ -11,17 +11,21 @@ mod error;
 mod gemma3;
 mod hparams;
 mod llama;
+mod mamba;
+mod mamba2;
 mod model;
 mod nomic_bert;
 mod qwen2;
 mod qwen2moe;
 mod qwen3;
 mod qwen3moe;
+mod ssm;
 mod tiny;
 
 pub use error::ArchError;
 pub use hparams::{Experts, HParams, Pooling, RopeParams, RopeScaling};
 pub use model::Model;
+pub use ssm::Ssm;
 pub use tiny::{Setting, TinyModel};
 
 use wootz_gguf::Metadata;
@@ -49,6 +53,11 @@ pub trait Architecture: Sync {
     /// Builds the graph for the builder's key.
     fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>);
 
+    /// Elements of each recurrent state of a layer.
+    fn states(&self, _hp: &HParams, _layer: u16) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// Metadata of a model of two or three layers and about 100 KB, for tests.
     fn tiny(&self) -> TinyModel;
 }
@@ -60,7 +69,7 @@ macro_rules! architectures {
     };
 }
 
-architectures!(llama, qwen2, qwen2moe, qwen3, qwen3moe, gemma3, bert, nomic_bert);
+architectures!(llama, qwen2, qwen2moe, qwen3, qwen3moe, gemma3, bert, nomic_bert, mamba, mamba2);
 
 /// The families that generate text.
 pub fn decoders() -> impl Iterator<Item = &'static dyn Architecture> {

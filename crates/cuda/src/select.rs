@@ -56,6 +56,7 @@ pub(crate) fn select(
             let mut types = node.op.weights().map(|w| weights.info(w).ty);
             return types.next().is_some_and(is_matrix).then_some(single);
         }
+        Op::Mul | Op::MulWeight { .. } | Op::ShortConv(_) | Op::Scan(_) => return None,
         Op::Norm(_) | Op::Rope(_) | Op::Glu(_) | Op::Activate(_) | Op::Scale { .. } | Op::Softcap { .. } => {
             over(single, graph, at)
         }

@@ -118,7 +118,7 @@ fn can_run(graph: &Graph, weights: &WeightTable, node: &Node) -> bool {
         is_matrix_type(info.ty) && info.cols.is_multiple_of(4)
     };
     match &node.op {
-        Op::Input(_) => false,
+        Op::Input(_) | Op::Mul | Op::MulWeight { .. } | Op::ShortConv(_) | Op::Scan(_) => false,
         Op::Embed { table, .. } | Op::AddRow { table, .. } => is_matrix_type(weights.info(*table).ty),
         Op::Linear(l) => matrix(l.weight),
         Op::ExpertLinear { weight, .. } => matrix(*weight),

@@ -102,7 +102,7 @@ impl Resolver<'_> {
                 };
                 Ok(Launch::new(Kernel::new("route", "combine"), [y.most, 1, 1], THREADS, &args))
             }
-            op @ Op::Input(_) => Err(RunError::Plan(format!("no kernel for {}", op.name()))),
+            op => Err(RunError::Plan(format!("no kernel for {}", op.name()))),
         }
     }
 

@@ -60,7 +60,7 @@ impl TinyModel {
         let blocks = (SPAN / BLOCK_TOKENS) as u32;
         CacheLayout {
             caches: self.arch.caches().to_vec(),
-            groups: self.arch.windows().iter().map(|w| CacheGroup { window: *w, blocks }).collect(),
+            groups: self.arch.reaches().iter().map(|reach| CacheGroup { reach: *reach, blocks }).collect(),
             k_type: kv,
             v_type: kv,
         }
