@@ -22,7 +22,7 @@ struct AddRowArgs {
     uint row;
 };
 
-// Of `add`, `glu`, `activate_all`, `scale` and `softcap`.
+// Of `add`, `mul`, `glu`, `activate_all`, `scale` and `softcap`.
 struct ElementArgs {
     // Elements.
     uint count;
@@ -30,7 +30,7 @@ struct ElementArgs {
     float factor;
 };
 
-// Of `gather`.
+// Of `gather` and `mul_weight`.
 struct RowsArgs {
     // Rows written.
     uint rows;
@@ -102,6 +102,28 @@ struct TokenTile {
     uint first;
     // Tokens.
     uint count;
+};
+
+// Of `short_conv`.
+struct ShortConvArgs {
+    // Columns.
+    uint channels;
+    // Tokens that a result depends on.
+    uint width;
+    // First row of the weight and element of the bias.
+    uint first;
+};
+
+// Of `scan`.
+struct ScanArgs {
+    // Heads.
+    uint heads;
+    // Elements of a head.
+    uint head_dim;
+    // Parts of the heads that share B and C.
+    uint groups;
+    // Rates of a head: one, or one for each state.
+    uint rates;
 };
 
 // Of `matvec`.

@@ -118,7 +118,7 @@ fn can_run(graph: &Graph, weights: &WeightTable, node: &Node) -> bool {
         is_matrix_type(info.ty) && info.cols.is_multiple_of(4)
     };
     match &node.op {
-        Op::Input(_) | Op::Mul | Op::MulWeight { .. } | Op::ShortConv(_) | Op::Scan(_) => false,
+        Op::Input(_) => false,
         Op::Embed { table, .. } | Op::AddRow { table, .. } => is_matrix_type(weights.info(*table).ty),
         Op::Linear(l) => matrix(l.weight),
         Op::ExpertLinear { weight, .. } => matrix(*weight),
@@ -153,7 +153,13 @@ impl<'a> Picker<'a> {
             Op::ExpertLinear { weight, used } => {
                 selection.scratch = sort_bytes(self.graph, self.weights, *weight, *used);
             }
-            Op::Glu(_) | Op::Activate(_) | Op::Add | Op::Scale { .. } | Op::Softcap { .. } => {
+            Op::Glu(_)
+            | Op::Activate(_)
+            | Op::Add
+            | Op::Mul
+            | Op::MulWeight { .. }
+            | Op::Scale { .. }
+            | Op::Softcap { .. } => {
                 selection.in_place = Some((node.ins[0], node.outs[0]));
             }
             _ => {}

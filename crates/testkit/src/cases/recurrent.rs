@@ -39,7 +39,7 @@ fn with_state(mut case: Case, elements: usize) -> Case {
 
 fn conv(channels: usize, width: usize, first: usize, bias: bool) -> Case {
     let case = simple(
-        format!("short conv of {width}, {channels} channels from {first} on, bias {bias}"),
+        format!("short-conv of {width}, {channels} channels from {first} on, bias {bias}"),
         FLOAT,
         1,
         &[channels],
