@@ -17,7 +17,7 @@ __device__ inline float activate(uint32_t kind, float x) {
 }
 
 // In the order of args::ElementOp.
-enum { ADD, SCALE, SOFTCAP, ACTIVATE, GLU };
+enum { ADD, SCALE, SOFTCAP, ACTIVATE, GLU, MUL, MUL_WEIGHT };
 
 KERNEL(256, elementwise, ElementwiseArgs) {
     wait_for_last();
@@ -31,7 +31,9 @@ KERNEL(256, elementwise, ElementwiseArgs) {
         case SCALE: y = x * a.factor; break;
         case SOFTCAP: y = a.factor * tanhf(x / a.factor); break;
         case ACTIVATE: y = activate(a.activation, x); break;
-        default: y = activate(a.activation, x) * a.y[i]; break;
+        case GLU: y = activate(a.activation, x) * a.y[i]; break;
+        case MUL: y = x * a.y[i]; break;
+        default: y = x * a.y[i % a.cols]; break;
         }
         a.out[i] = y;
     }

@@ -24,9 +24,8 @@ kernel void mul_weight(constant RowsArgs& args [[buffer(0)]],
                        device const float* weight [[buffer(2)]],
                        device float* y [[buffer(3)]],
                        uint2 place [[thread_position_in_grid]]) {
-    if (place.x >= args.cols || place.y >= args.rows) return;
     ulong i = ulong(place.y) * args.cols + place.x;
-    y[i] = x[i] * weight[place.x];
+    if (place.x < args.cols && place.y < args.rows) y[i] = x[i] * weight[place.x];
 }
 
 kernel void glu(constant ElementArgs& args [[buffer(0)]],

@@ -31,6 +31,8 @@ enum ElementOp {
     Softcap(f32),
     Activate(Activation),
     Glu(Activation),
+    Mul,
+    MulWeight,
 }
 
 /// The number of a cache type in kernels.
@@ -83,6 +85,13 @@ impl Resolver<'_> {
             Op::Glu(a) => Ok(self.elementwise(ElementOp::Glu(*a), input(0)?, Some(input(1)?), out(0)?)),
             Op::Activate(a) => Ok(self.elementwise(ElementOp::Activate(*a), input(0)?, None, out(0)?)),
             Op::Add => Ok(self.elementwise(ElementOp::Add, input(0)?, Some(input(1)?), out(0)?)),
+            Op::Mul => Ok(self.elementwise(ElementOp::Mul, input(0)?, Some(input(1)?), out(0)?)),
+            Op::MulWeight { weight } => {
+                let factors = self.weights.vector(Some(*weight), 0)?;
+                Ok(self.elements(ElementOp::MulWeight, input(0)?, factors, out(0)?))
+            }
+            Op::ShortConv(conv) => self.short_conv(conv, node),
+            Op::Scan(scan) => self.scan(scan, node),
             Op::Scale { factor } => Ok(self.elementwise(ElementOp::Scale(*factor), input(0)?, None, out(0)?)),
             Op::Softcap { cap } => Ok(self.elementwise(ElementOp::Softcap(*cap), input(0)?, None, out(0)?)),
             Op::Gather => Ok(self.gather(input(0)?, input(1)?, out(0)?)),
@@ -102,7 +111,7 @@ impl Resolver<'_> {
                 };
                 Ok(Launch::new(Kernel::new("route", "combine"), [y.most, 1, 1], THREADS, &args))
             }
-            op => Err(RunError::Plan(format!("no kernel for {}", op.name()))),
+            op @ Op::Input(_) => Err(RunError::Plan(format!("no kernel for {}", op.name()))),
         }
     }
 
@@ -300,17 +309,23 @@ impl Resolver<'_> {
     }
 
     fn elementwise(&self, op: ElementOp, x: Value, y: Option<Value>, out: Value) -> Launch {
+        self.elements(op, x, y.map_or(Ptr::NULL, |y| y.ptr()), out)
+    }
+
+    fn elements(&self, op: ElementOp, x: Value, y: Ptr<f32>, out: Value) -> Launch {
         let (op, activation, factor) = match op {
             ElementOp::Add => (0, 0, 0.0),
             ElementOp::Scale(factor) => (1, 0, factor),
             ElementOp::Softcap(cap) => (2, 0, cap),
             ElementOp::Activate(a) => (3, a as u32, 0.0),
             ElementOp::Glu(a) => (4, a as u32, 0.0),
+            ElementOp::Mul => (5, 0, 0.0),
+            ElementOp::MulWeight => (6, 0, 0.0),
         };
         let args = ElementwiseArgs {
             rows: self.rows(x.rows),
             x: x.ptr(),
-            y: y.map_or(Ptr::NULL, |y| y.ptr()),
+            y,
             out: out.out(),
             cols: x.cols,
             op,

@@ -68,7 +68,7 @@ fn graph(table: &WeightTable, tokens: u32, seqs: u32) -> Graph {
         heads: 4,
         scale: 0.125,
         softcap: None,
-        reach: Reach::Full,
+        window: None,
         causal: true,
         sinks: None,
     };
