@@ -2,6 +2,7 @@ use wootz_gguf::Metadata;
 use wootz_graph::op::{ClampedGlu, Gating, SectionOrder, Sections};
 
 use crate::error::ArchError;
+use crate::ssm::Ssm;
 
 /// Hyperparameters, as far as families share them.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +29,8 @@ pub struct HParams {
     pub feed_forward: Vec<u32>,
     /// The experts that take the place of the feed-forward block; `None` for a dense model.
     pub experts: Option<Experts>,
+    /// The state-space block of each layer, in families that have one.
+    pub ssm: Option<Ssm>,
     /// Added under the root of norms.
     pub norm_eps: f32,
     /// Rotary embedding of layers with full attention.
@@ -311,15 +314,28 @@ impl HParams {
     /// # Errors
     /// A key is missing, has the wrong type, or contradicts another.
     pub(crate) fn read(meta: &Metadata, prefix: &str) -> Result<HParams, ArchError> {
+        HParams::read_layers(meta, prefix, true)
+    }
+
+    /// As [`read`](Self::read), for families whose layers have neither attention nor feed-forward blocks.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(crate) fn read_recurrent(meta: &Metadata, prefix: &str) -> Result<HParams, ArchError> {
+        HParams::read_layers(meta, prefix, false)
+    }
+
+    fn read_layers(meta: &Metadata, prefix: &str, attends: bool) -> Result<HParams, ArchError> {
         let keys = Keys::new(meta, prefix);
         let layers = keys.bounded("block_count", 1, 4096)? as u16;
         let dim = keys.bounded("embedding_length", 1, MAX_SIZE)?;
-        let heads = keys.per_layer("attention.head_count", layers, 1, 4096)?;
+        let none = || vec![0; usize::from(layers)];
+        let heads = if attends { keys.per_layer("attention.head_count", layers, 1, 4096)? } else { none() };
         let kv_heads = match meta.get(&keys.key("attention.head_count_kv")) {
-            Some(_) => keys.per_layer("attention.head_count_kv", layers, 1, 4096)?,
-            None => heads.clone(),
+            Some(_) if attends => keys.per_layer("attention.head_count_kv", layers, 1, 4096)?,
+            _ => heads.clone(),
         };
-        for (q, kv) in heads.iter().zip(&kv_heads) {
+        for (q, kv) in heads.iter().zip(&kv_heads).filter(|_| attends) {
             if !q.is_multiple_of(*kv) {
                 return Err(ArchError::Value {
                     key: keys.key("attention.head_count_kv"),
@@ -328,8 +344,11 @@ impl HParams {
                 });
             }
         }
-        let natural = dim / heads[0];
+        let natural = dim.checked_div(heads[0]).unwrap_or(0);
         let dim_of = |name: &str| -> Result<u32, ArchError> {
+            if !attends {
+                return Ok(0);
+            }
             let found = keys.opt_u32(name)?.unwrap_or(natural);
             keys.check(name, found, 1, 4096)
         };
@@ -345,8 +364,12 @@ impl HParams {
             dim,
             vocab,
             context_length: keys.bounded("context_length", 1, 1 << 30)?,
-            feed_forward: keys.per_layer("feed_forward_length", layers, 1, MAX_SIZE)?,
+            feed_forward: match attends {
+                true => keys.per_layer("feed_forward_length", layers, 1, MAX_SIZE)?,
+                false => none(),
+            },
             experts: None,
+            ssm: None,
             norm_eps: keys.opt_f32("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
             window_rope: RopeParams {
                 base: keys.opt_f32("rope.freq_base_swa")?.unwrap_or(10_000.0),
@@ -356,7 +379,7 @@ impl HParams {
             rope,
             window: None,
             windowed: vec![false; usize::from(layers)],
-            attention_scale: keys.opt_f32("attention.scale")?.unwrap_or(1.0 / (k_dim as f32).sqrt()),
+            attention_scale: keys.opt_f32("attention.scale")?.unwrap_or(1.0 / (k_dim.max(1) as f32).sqrt()),
             attention_softcap: None,
             logit_softcap: None,
             embedding_scale: 1.0,
@@ -379,7 +402,8 @@ impl HParams {
 impl RopeParams {
     fn read(keys: &Keys<'_>, head_dim: u32) -> Result<RopeParams, ArchError> {
         let dims = keys.opt_u32("rope.dimension_count")?.unwrap_or(head_dim);
-        let dims = keys.check("rope.dimension_count", dims, 0, head_dim)?;
+        // Layers without heads rotate nothing, whatever the file says.
+        let dims = if head_dim == 0 { 0 } else { keys.check("rope.dimension_count", dims, 0, head_dim)? };
         if !dims.is_multiple_of(2) {
             return Err(ArchError::Value {
                 key: keys.key("rope.dimension_count"),

@@ -12,6 +12,8 @@ mod gemma3;
 mod gpt_oss;
 mod hparams;
 mod llama;
+mod mamba;
+mod mamba2;
 mod model;
 mod nomic_bert;
 mod qwen2;
@@ -21,11 +23,13 @@ mod qwen3;
 mod qwen3moe;
 mod qwen3vl;
 mod qwen3vlmoe;
+mod ssm;
 mod tiny;
 
 pub use error::ArchError;
 pub use hparams::{Experts, HParams, Pooling, RopeParams, RopeScaling};
 pub use model::Model;
+pub use ssm::Ssm;
 pub use tiny::{Setting, TinyModel};
 
 use wootz_gguf::Metadata;
@@ -53,6 +57,11 @@ pub trait Architecture: Sync {
     /// Builds the graph for the builder's key.
     fn graph(&self, hp: &HParams, b: &mut GraphBuilder<'_>);
 
+    /// Elements of each recurrent state of a layer.
+    fn states(&self, _hp: &HParams, _layer: u16) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// Metadata of a model of two or three layers and about 100 KB, for tests.
     fn tiny(&self) -> TinyModel;
 }
@@ -65,7 +74,8 @@ macro_rules! architectures {
 }
 
 architectures!(
-    llama, qwen2, qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, gemma3, gpt_oss, bert, nomic_bert
+    llama, qwen2, qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, gemma3, gpt_oss, bert, nomic_bert,
+    mamba, mamba2
 );
 
 /// The families that generate text.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use wootz_gguf::Metadata;
-use wootz_graph::{CacheSpec, Graph, GraphBuilder, GraphError, GraphKey, Wants, WeightTable};
+use wootz_graph::{CacheSpec, Graph, GraphBuilder, GraphError, GraphKey, Reach, Wants, WeightTable};
 use wootz_quant::WeightType;
 
 use crate::Architecture;
@@ -15,7 +15,7 @@ pub struct Model {
     hparams: HParams,
     weights: Arc<WeightTable>,
     caches: Vec<CacheSpec>,
-    windows: Vec<Option<u32>>,
+    reaches: Vec<Reach>,
 }
 
 impl Model {
@@ -30,27 +30,8 @@ impl Model {
         let arch = crate::find(meta.str("general.architecture")?)?;
         let hparams = arch.hparams(meta)?;
         let weights = Arc::new(WeightTable::resolve(&crate::weights(arch, &hparams), find)?);
-        // Caches with one reach share block tables: group 0 sees everything, group 1 looks through the window.
-        let windowed = hparams.window.filter(|_| hparams.windowed.contains(&true));
-        let windows = if hparams.windowed.contains(&false) || windowed.is_none() {
-            [None].into_iter().chain(windowed.map(Some)).collect()
-        } else {
-            vec![windowed]
-        };
-        let caches = (0..hparams.layers)
-            .map(|layer| {
-                let l = usize::from(layer);
-                let window = hparams.window.filter(|_| hparams.windowed[l]);
-                CacheSpec {
-                    layer,
-                    group: windows.iter().position(|w| *w == window).unwrap_or(0) as u32,
-                    kv_heads: hparams.kv_heads[l],
-                    k_dim: hparams.k_dim,
-                    v_dim: hparams.v_dim,
-                }
-            })
-            .collect();
-        Ok(Model { arch, hparams, weights, caches, windows })
+        let (caches, reaches) = caches(arch, &hparams);
+        Ok(Model { arch, hparams, weights, caches, reaches })
     }
 
     /// The family.
@@ -68,14 +49,14 @@ impl Model {
         &self.weights
     }
 
-    /// KV caches, by the ids that graphs use.
+    /// Caches, by the ids that graphs use.
     pub fn caches(&self) -> &[CacheSpec] {
         &self.caches
     }
 
-    /// The window of each cache group.
-    pub fn windows(&self) -> &[Option<u32>] {
-        &self.windows
+    /// What the caches of each group hold.
+    pub fn reaches(&self) -> &[Reach] {
+        &self.reaches
     }
 
     /// What the model is made to give: logits, the rows of embeddings, or scores.
@@ -97,4 +78,35 @@ impl Model {
         self.arch.graph(&self.hparams, &mut builder);
         builder.finish()
     }
+}
+
+/// The caches of all layers, those of a layer one after the other: keys and values, then states. Caches with one reach
+/// are a group, as they share block tables.
+fn caches(arch: &dyn Architecture, hp: &HParams) -> (Vec<CacheSpec>, Vec<Reach>) {
+    let attends = |layer: u16| hp.kv_heads[usize::from(layer)] > 0;
+    let of_attention = |layer: u16| match hp.window.filter(|_| hp.windowed[usize::from(layer)]) {
+        Some(window) => Reach::Window(window),
+        None => Reach::Full,
+    };
+    let attention: Vec<Reach> = (0..hp.layers).filter(|l| attends(*l)).map(of_attention).collect();
+    let has_states = (0..hp.layers).any(|layer| !arch.states(hp, layer).is_empty());
+    let mut reaches = Vec::new();
+    reaches.extend(attention.contains(&Reach::Full).then_some(Reach::Full));
+    reaches.extend(attention.iter().find(|reach| **reach != Reach::Full).copied());
+    reaches.extend(has_states.then_some(Reach::State));
+    let group = |reach: Reach| reaches.iter().position(|r| *r == reach).unwrap_or(0) as u32;
+    let mut caches = Vec::new();
+    for layer in 0..hp.layers {
+        caches.extend(attends(layer).then(|| CacheSpec {
+            layer,
+            group: group(of_attention(layer)),
+            kv_heads: hp.kv_heads[usize::from(layer)],
+            k_dim: hp.k_dim,
+            v_dim: hp.v_dim,
+            state: 0,
+        }));
+        let states = arch.states(hp, layer).into_iter();
+        caches.extend(states.map(|elements| CacheSpec::of_state(layer, group(Reach::State), elements)));
+    }
+    (caches, reaches)
 }

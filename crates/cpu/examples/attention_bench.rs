@@ -92,7 +92,7 @@ impl Model {
             causal: true,
             sinks: None,
         };
-        let spec = CacheSpec { layer: 0, group: 0, kv_heads, k_dim: dim, v_dim: dim };
+        let spec = CacheSpec { layer: 0, group: 0, kv_heads, k_dim: dim, v_dim: dim, state: 0 };
         let blocks = positions.div_ceil(32) as u32;
         let new = |_| KvCache::new(&spec, ty, ty, blocks as usize);
         let caches = (0..layers).map(new).collect::<Result<_, _>>()?;
@@ -153,8 +153,8 @@ impl Model {
             pool.run(&|worker| {
                 let mut all = [0u64; 8];
                 for cache in &self.caches {
-                    for block in worker.part(cache.blocks()) {
-                        for line in cache.block(block as u32).unwrap_or(&[]).as_chunks::<64>().0 {
+                    for block in worker.part(cache.blocks().count()) {
+                        for line in cache.blocks().block(block as u32).unwrap_or(&[]).as_chunks::<64>().0 {
                             for (sum, word) in all.iter_mut().zip(line.as_chunks::<8>().0) {
                                 *sum ^= u64::from_ne_bytes(*word);
                             }
@@ -164,7 +164,7 @@ impl Model {
                 black_box(all);
             });
         });
-        self.caches.iter().map(KvCache::bytes).sum::<usize>() as f64 / seconds / 1e9
+        self.caches.iter().map(|cache| cache.blocks().bytes()).sum::<usize>() as f64 / seconds / 1e9
     }
 }
 
@@ -189,7 +189,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             store * 1e6
         );
         for depth in [512, 4096] {
-            let layer = Model::new(shape, ty, depth, 1)?.caches[0].bytes();
+            let layer = Model::new(shape, ty, depth, 1)?.caches[0].blocks().bytes();
             let mut model = Model::new(shape, ty, depth, (96 << 20) / layer + 1)?;
             for first in (0..depth).step_by(512) {
                 model.step(isa, &pool, first..first + 512, 1)?;

@@ -257,11 +257,11 @@ impl AttentionPlan {
         if let Some(sinks) = sinks {
             CpuError::check("sinks", heads, sinks.len())?;
         }
-        if let Some(block) = self.blocks.iter().find(|b| **b as usize >= cache.blocks()) {
+        if let Some(block) = self.blocks.iter().find(|b| **b as usize >= cache.blocks().count()) {
             return Err(CpuError::Index {
                 what: "cache block",
                 found: (*block).into(),
-                limit: cache.blocks(),
+                limit: cache.blocks().count(),
             });
         }
         scratch.reserve(self, pool.workers())?;

@@ -74,6 +74,17 @@ pub fn add(isa: Isa, a: &[f32], b: &[f32], out: &mut [f32]) -> Result<(), CpuErr
     Ok(())
 }
 
+/// `a * b`.
+///
+/// # Errors
+/// [`CpuError::Length`] where the lengths differ.
+pub fn mul(isa: Isa, a: &[f32], b: &[f32], out: &mut [f32]) -> Result<(), CpuError> {
+    CpuError::check("factors", a.len(), b.len())?;
+    CpuError::check("elements of the result", a.len(), out.len())?;
+    isa.dispatch(Elements { f: Product, place: Place::apart(a, b, out) });
+    Ok(())
+}
+
 /// Adds `b` to `a`.
 ///
 /// # Errors
@@ -208,6 +219,16 @@ impl Function for Sum {
     unsafe fn apply<S: Simd>(self, a: S::F, b: S::F) -> S::F {
         // SAFETY: as the caller promises.
         unsafe { S::f_add(a, b) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Product;
+impl Function for Product {
+    #[inline(always)]
+    unsafe fn apply<S: Simd>(self, a: S::F, b: S::F) -> S::F {
+        // SAFETY: as the caller promises.
+        unsafe { S::f_mul(a, b) }
     }
 }
 

@@ -13,8 +13,8 @@
 //! A byte of q4_0 holds elements `j` (low nibble) and `j + 16` of a group of 32 of one position, as in GGUF. No byte
 //! belongs to two positions.
 
+use crate::blocks::Blocks;
 use crate::isa::LANES;
-use crate::memory::Buffer;
 use crate::pool::{Chunks, Pool};
 use crate::{CpuError, Isa};
 use wootz_graph::{BLOCK_TOKENS, CacheSpec, KvType, StepInputs};
@@ -80,8 +80,7 @@ impl Layout {
 #[derive(Debug)]
 pub struct KvCache {
     layout: Layout,
-    blocks: usize,
-    buffer: Buffer,
+    blocks: Blocks,
 }
 
 impl KvCache {
@@ -92,55 +91,17 @@ impl KvCache {
     /// fit the heads.
     pub fn new(spec: &CacheSpec, k_type: KvType, v_type: KvType, blocks: usize) -> Result<KvCache, CpuError> {
         let layout = Layout::new(spec, k_type, v_type)?;
-        let bytes = layout.block_bytes().checked_mul(blocks);
-        let bytes = bytes.ok_or(CpuError::OutOfMemory { bytes: usize::MAX })?;
-        Ok(KvCache { layout, blocks, buffer: Buffer::zeroed(bytes)? })
+        Ok(KvCache { layout, blocks: Blocks::new(blocks, layout.block_bytes())? })
     }
 
-    /// Physical blocks.
-    pub fn blocks(&self) -> usize {
-        self.blocks
+    /// The physical blocks.
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
     }
 
-    /// Bytes of one block of all heads.
-    pub fn block_bytes(&self) -> usize {
-        self.layout.block_bytes()
-    }
-
-    /// Bytes of all blocks.
-    pub fn bytes(&self) -> usize {
-        self.buffer.len()
-    }
-
-    /// The contents of a block, in a form that only this type understands.
-    ///
-    /// # Errors
-    /// [`CpuError::Index`] where there is no such block.
-    pub fn block(&self, block: u32) -> Result<&[u8], CpuError> {
-        let start = self.block_start(block)?;
-        Ok(&self.buffer[start..start + self.block_bytes()])
-    }
-
-    /// Restores what [`block`](KvCache::block) returned.
-    ///
-    /// # Errors
-    /// [`CpuError::Index`] where there is no such block; [`CpuError::Length`] where `bytes` has another size.
-    pub fn write_block(&mut self, block: u32, bytes: &[u8]) -> Result<(), CpuError> {
-        let start = self.block_start(block)?;
-        CpuError::check("bytes of a cache block", self.block_bytes(), bytes.len())?;
-        self.buffer[start..start + bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    /// Copies block `from` to block `to`.
-    ///
-    /// # Errors
-    /// [`CpuError::Index`] where there is no such block.
-    pub fn copy_block(&mut self, from: u32, to: u32) -> Result<(), CpuError> {
-        let (from, to) = (self.block_start(from)?, self.block_start(to)?);
-        let bytes = self.block_bytes();
-        self.buffer.copy_within(from..from + bytes, to);
-        Ok(())
+    /// The physical blocks, to be written.
+    pub fn blocks_mut(&mut self) -> &mut Blocks {
+        &mut self.blocks
     }
 
     /// Stores a step's keys `[tokens, kv_heads * k_dim]` and values `[tokens, kv_heads * v_dim]`.
@@ -158,14 +119,8 @@ impl KvCache {
         let (layout, tokens) = (self.layout, slots.slots.len());
         CpuError::check("keys", tokens * layout.heads * layout.k_dim, k.len())?;
         CpuError::check("values", tokens * layout.heads * layout.v_dim, v.len())?;
-        if let Some(slot) = slots.slots.iter().find(|slot| slot.block as usize >= self.blocks) {
-            return Err(CpuError::Index {
-                what: "cache block",
-                found: slot.block.into(),
-                limit: self.blocks,
-            });
-        }
-        let base = Base(self.buffer.as_mut_ptr());
+        slots.slots.iter().try_for_each(|slot| self.blocks.check(slot.block))?;
+        let base = Base(self.blocks.all_mut().as_mut_ptr());
         // One item is one head of one run. Runs have blocks of their own, so items write apart from each other.
         let chunks = Chunks::new(slots.runs.len() * layout.heads, 1);
         let work = || {
@@ -195,21 +150,14 @@ impl KvCache {
 
     /// The keys of one head of one block.
     pub(crate) fn keys(&self, block: u32, head: usize) -> &[u8] {
-        let start = block as usize * self.block_bytes() + self.layout.head(head);
-        &self.buffer[start..start + self.layout.k_bytes]
+        let start = block as usize * self.layout.block_bytes() + self.layout.head(head);
+        &self.blocks.all()[start..start + self.layout.k_bytes]
     }
 
     /// The values of one head of one block.
     pub(crate) fn values(&self, block: u32, head: usize) -> &[u8] {
-        let start = block as usize * self.block_bytes() + self.layout.head(head) + self.layout.k_bytes;
-        &self.buffer[start..start + self.layout.v_bytes]
-    }
-
-    fn block_start(&self, block: u32) -> Result<usize, CpuError> {
-        if block as usize >= self.blocks {
-            return Err(CpuError::Index { what: "cache block", found: block.into(), limit: self.blocks });
-        }
-        Ok(block as usize * self.block_bytes())
+        let start = block as usize * self.layout.block_bytes() + self.layout.head(head) + self.layout.k_bytes;
+        &self.blocks.all()[start..start + self.layout.v_bytes]
     }
 }
 

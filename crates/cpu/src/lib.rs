@@ -1,6 +1,7 @@
 //! CPU backend: thread pool and vector kernels.
 
 mod act;
+mod blocks;
 mod error;
 mod exec;
 mod host;
@@ -19,10 +20,12 @@ pub mod limits;
 pub mod memory;
 pub mod norm;
 pub mod pool;
+pub mod recurrent;
 pub mod rope;
 pub mod route;
 
 pub use act::{ActForm, ActRows, ActTokens, Activations};
+pub use blocks::Blocks;
 pub use error::CpuError;
 pub use exec::{CpuBackend, CpuOptions, Repack};
 pub use isa::Isa;

@@ -120,6 +120,28 @@ pub(crate) unsafe fn sigmoid<S: Simd>(x: S::F) -> S::F {
     unsafe { over_one_plus_exp::<S>(S::f_splat(1.0), S::f_sub(S::f_zero(), x)) }
 }
 
+/// `ln(1 + exp(x))`.
+///
+/// # Safety
+/// The processor has `S`.
+#[inline(always)]
+pub(crate) unsafe fn softplus<S: Simd>(x: S::F) -> S::F {
+    // SAFETY: works on registers alone; the processor has `S`.
+    unsafe {
+        // max(x, 0) + ln(1 + u) with u = exp(-|x|), and ln(1 + u) = 2 artanh(s) with s = u / (2 + u) up to 1/3, by the
+        // series of artanh: the term left out is below 1e-9 of the sum.
+        let u = exp_of_negative::<S>(S::f_sub(S::f_zero(), abs::<S>(x)));
+        let s = S::f_div(u, S::f_add(u, S::f_splat(2.0)));
+        let z = S::f_mul(s, s);
+        let series = [1.0 / 17.0, 1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 0.2, 1.0 / 3.0];
+        let p = polynomial::<S, 8>(z, &series);
+        let twice = S::f_add(s, s);
+        let logarithm = S::f_fma(S::f_mul(twice, z), p, twice);
+        // In this order NaN passes.
+        S::f_add(S::f_max(S::f_zero(), x), logarithm)
+    }
+}
+
 /// `x / (1 + exp(-x))`.
 ///
 /// # Safety

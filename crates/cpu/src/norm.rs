@@ -172,7 +172,7 @@ unsafe fn total<S: Simd>(x: *const f32, n: usize, fill: f32, f: impl Fn(S::F) ->
 /// # Safety
 /// `count` elements can be read at `p`; the processor has `S`.
 #[inline(always)]
-unsafe fn load_part<S: Simd>(p: *const f32, count: usize, fill: f32) -> S::F {
+pub(crate) unsafe fn load_part<S: Simd>(p: *const f32, count: usize, fill: f32) -> S::F {
     // SAFETY: as the caller promises.
     unsafe {
         if count == LANES {
@@ -189,7 +189,7 @@ unsafe fn load_part<S: Simd>(p: *const f32, count: usize, fill: f32) -> S::F {
 /// # Safety
 /// `count` elements can be written at `p`; the processor has `S`.
 #[inline(always)]
-unsafe fn store_part<S: Simd>(p: *mut f32, count: usize, a: S::F) {
+pub(crate) unsafe fn store_part<S: Simd>(p: *mut f32, count: usize, a: S::F) {
     // SAFETY: as the caller promises.
     unsafe {
         if count == LANES {

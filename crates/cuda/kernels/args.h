@@ -199,11 +199,66 @@ struct AttentionAnyArgs {
 };
 static_assert(sizeof(AttentionAnyArgs) == 136, "AttentionAnyArgs");
 
+// Where a step's sequences find their states.
+struct StateTables {
+    // One more than the largest sequence number.
+    const uint32_t* sequences;
+    // First row, by sequence.
+    const uint32_t* starts;
+    // Rows, by sequence.
+    const uint32_t* counts;
+    // Of each token.
+    const int32_t* positions;
+    // Number of the first block held, by sequence.
+    const uint32_t* first_blocks;
+    // Physical blocks `[sequences, max_blocks]`.
+    const uint32_t* blocks;
+    uint32_t max_blocks;
+    uint32_t unused;
+};
+static_assert(sizeof(StateTables) == 56, "StateTables");
+
+// Convolution over the last tokens; a state is `[width - 1, channels]`.
+struct ShortConvArgs {
+    StateTables tables;
+    const float* x;
+    // `[channels, width]`
+    const float* weight;
+    // Or null.
+    const float* bias;
+    float* states;
+    float* out;
+    uint32_t channels;
+    uint32_t width;
+};
+static_assert(sizeof(ShortConvArgs) == 104, "ShortConvArgs");
+
+// Selective scan; a state is `[heads, head_dim, state]`.
+struct ScanArgs {
+    StateTables tables;
+    const float* x;
+    const float* dt;
+    const float* bc;
+    // `[heads, rates]`
+    const float* a;
+    const float* d;
+    float* states;
+    float* out;
+    uint32_t heads;
+    uint32_t head_dim;
+    uint32_t state;
+    uint32_t groups;
+    uint32_t rates;
+    // Threads of a channel.
+    uint32_t lanes;
+};
+static_assert(sizeof(ScanArgs) == 136, "ScanArgs");
+
 // One operation on single elements.
 struct ElementwiseArgs {
     const uint32_t* rows;
     const float* x;
-    // Second operand; or null.
+    // Second operand, or a row of it; or null.
     const float* y;
     float* out;
     uint32_t cols;

@@ -17,7 +17,7 @@ __device__ inline float activate(uint32_t kind, float x) {
 }
 
 // In the order of args::ElementOp.
-enum { ADD, SCALE, SOFTCAP, ACTIVATE, GLU, GLU_CLAMPED };
+enum { ADD, SCALE, SOFTCAP, ACTIVATE, GLU, GLU_CLAMPED, MUL, MUL_WEIGHT };
 
 // The gated unit of gpt-oss.
 __device__ inline float clamped_unit(float gate, float up, float alpha, float limit) {
@@ -38,7 +38,9 @@ KERNEL(256, elementwise, ElementwiseArgs) {
         case SOFTCAP: y = a.factor * tanhf(x / a.factor); break;
         case ACTIVATE: y = activate(a.activation, x); break;
         case GLU: y = activate(a.activation, x) * a.y[i]; break;
-        default: y = clamped_unit(x, a.y[i], a.factor, a.limit); break;
+        case GLU_CLAMPED: y = clamped_unit(x, a.y[i], a.factor, a.limit); break;
+        case MUL: y = x * a.y[i]; break;
+        default: y = x * a.y[i % a.cols]; break;
         }
         a.out[i] = y;
     }

@@ -56,6 +56,7 @@ files! {
     "matvec",
     "norm",
     "pick",
+    "recurrent",
     "repack",
     "rope",
     "route",

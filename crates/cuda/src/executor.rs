@@ -276,6 +276,7 @@ impl CudaExecutor {
         let program = self.programs.get(id.0 as usize);
         let program = program.ok_or_else(|| RunError::Plan(format!("there is no program {}", id.0)))?;
         inputs.check_entries(program.entries, self.picker.rows())?;
+        inputs.check_states(&self.layout.groups)?;
         let outputs = inputs.output_rows(&program.plan.graph.key);
         let slot = &mut self.slots[self.submitted as usize % SLOTS];
         slot.done.wait()?;

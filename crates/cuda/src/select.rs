@@ -6,7 +6,7 @@ use wootz_quant::WeightType;
 
 use crate::experts::{self, Experts, Router};
 use crate::fuse::{Attend, Products};
-use crate::program::{attend, batch, router, sorted};
+use crate::program::{attend, batch, recurrent, router, sorted};
 
 /// Which kernels a backend chooses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,11 +56,14 @@ pub(crate) fn select(
             let mut types = node.op.weights().map(|w| weights.info(w).ty);
             return types.next().is_some_and(is_matrix).then_some(single);
         }
+        Op::Scan(scan) => return (scan.state <= recurrent::MOST_STATES).then_some(single),
         Op::Norm(_)
         | Op::Rope(_)
         | Op::Glu(_)
         | Op::GluClamped(_)
         | Op::Activate(_)
+        | Op::Mul
+        | Op::MulWeight { .. }
         | Op::Scale { .. }
         | Op::Softcap { .. } => over(single, graph, at),
         _ => single,

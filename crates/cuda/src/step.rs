@@ -56,7 +56,7 @@ pub(crate) const TOKENS: usize = 0;
 /// Offset of the number of output rows.
 pub(crate) const OUTPUTS: usize = 4;
 /// Offset of the number of sequences.
-const SEQUENCES: usize = 8;
+pub(crate) const SEQUENCES: usize = 8;
 /// Offset of the number of tiles.
 pub(crate) const TILES: usize = 12;
 /// Rows of a tile.

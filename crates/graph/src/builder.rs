@@ -2,7 +2,9 @@ use crate::cache::{CacheId, CacheSpec};
 use crate::error::GraphError;
 use crate::graph::{Elem, Graph, Node, Output, Rows, Type, ValueId};
 use crate::key::{GraphKey, Outputs};
-use crate::op::{Activation, Attention, ClampedGlu, Input, Linear, Norm, Op, Rope, Route, Sections};
+use crate::op::{
+    Activation, Attention, ClampedGlu, Input, Linear, Norm, Op, Rope, Route, Scan, Sections, ShortConv,
+};
 use crate::weights::{WeightId, WeightTable};
 
 /// Builds a [`Graph`] node by node, checking shapes.
@@ -215,6 +217,75 @@ impl<'a> GraphBuilder<'a> {
         self.node(Op::Add, &[a, b], ty, label)
     }
 
+    /// `a * b`, element by element.
+    pub fn mul(&mut self, a: ValueId, b: ValueId, label: &'static str) -> ValueId {
+        self.expect_same("mul", a, b);
+        let ty = self.graph.ty(a);
+        self.node(Op::Mul, &[a, b], ty, label)
+    }
+
+    /// Each row of `x` times all elements of a weight.
+    pub fn mul_weight(&mut self, x: ValueId, weight: WeightId, label: &'static str) -> ValueId {
+        self.expect_elements("mul-weight", weight, self.graph.ty(x).cols());
+        let ty = self.graph.ty(x);
+        self.node(Op::MulWeight { weight }, &[x], ty, label)
+    }
+
+    /// The cache of a layer's recurrent state number `index`, counted from 0.
+    pub fn state_cache(&mut self, layer: u16, index: usize) -> CacheId {
+        let states = self.graph.caches.iter().zip(0..).filter(|(c, _)| c.layer == layer && c.is_state());
+        let found = states.map(|(_, id)| CacheId(id)).nth(index);
+        found.unwrap_or_else(|| {
+            let (found, expected) = ("none".to_owned(), format!("a state {index} of layer {layer}"));
+            self.fail(GraphError::Shape { op: "cache", input: 0, found, expected });
+            CacheId(0)
+        })
+    }
+
+    /// Convolution of `x` over the last tokens of each sequence.
+    pub fn short_conv(&mut self, x: ValueId, conv: ShortConv, label: &'static str) -> ValueId {
+        let channels = self.graph.ty(x).cols();
+        let info = self.weights.info(conv.weight).clone();
+        let rows = u64::from(conv.first) + u64::from(channels);
+        if info.rows < rows || info.cols != u64::from(conv.width) || conv.width < 2 {
+            let expected = format!("{channels} channels among the {} of {}", info.rows, info.name);
+            self.shape("short-conv", 0, x, expected);
+        }
+        if let Some(bias) = conv.bias {
+            self.expect_vector("short-conv", bias, info.rows as u32);
+        }
+        self.expect_state("short-conv", conv.cache, u64::from(channels) * u64::from(conv.width - 1));
+        let ty = self.graph.ty(x);
+        self.node_with_state(Op::ShortConv(conv), conv.cache, vec![x], ty, label)
+    }
+
+    /// Selective scan of `x` over each sequence.
+    pub fn scan(&mut self, x: ValueId, dt: ValueId, bc: ValueId, scan: Scan) -> ValueId {
+        let (heads, state) = (scan.heads, scan.state);
+        let groups = scan.groups.max(1);
+        if scan.groups == 0 || !heads.is_multiple_of(groups) {
+            self.shape("scan", 0, x, format!("heads that divide into {} groups", scan.groups));
+        }
+        for (input, value, cols) in
+            [(0, x, heads * scan.head_dim), (1, dt, heads), (2, bc, 2 * groups * state)]
+        {
+            if self.graph.ty(value).cols() != cols {
+                self.shape("scan", input, value, format!("{cols} columns"));
+            }
+        }
+        let a = self.weights.info(scan.a).clone();
+        if a.rows != u64::from(heads) || (a.cols != 1 && a.cols != u64::from(state)) {
+            let found = format!("{} x {} ({})", a.rows, a.cols, a.name);
+            let expected = format!("{heads} x {state} or {heads} x 1");
+            self.fail(GraphError::Shape { op: "scan", input: 3, found, expected });
+        }
+        self.expect_elements("scan", scan.d, heads);
+        let elements = u64::from(heads) * u64::from(scan.head_dim) * u64::from(state);
+        self.expect_state("scan", scan.cache, elements);
+        let ty = self.graph.ty(x);
+        self.node_with_state(Op::Scan(scan), scan.cache, vec![x, dt, bc], ty, "scan")
+    }
+
     /// `x` plus one row of a weight.
     pub fn add_row(&mut self, x: ValueId, table: WeightId, row: u32, label: &'static str) -> ValueId {
         let (rows, cols) = (self.rows_of(table), self.cols_of(table));
@@ -334,8 +405,7 @@ impl<'a> GraphBuilder<'a> {
         }
         let mut kept = Vec::with_capacity(graph.nodes.len());
         for node in graph.nodes.into_iter().rev() {
-            let writes = matches!(node.op, Op::StoreKv { .. });
-            if writes || node.outs.iter().any(|v| live[v.0 as usize]) {
+            if node.op.writes().is_some() || node.outs.iter().any(|v| live[v.0 as usize]) {
                 for value in &node.ins {
                     live[value.0 as usize] = true;
                 }
@@ -355,6 +425,22 @@ impl<'a> GraphBuilder<'a> {
     fn node(&mut self, op: Op, ins: &[ValueId], ty: Type, label: &'static str) -> ValueId {
         let out = self.value(ty);
         self.push(op, ins.to_vec(), vec![out], label);
+        out
+    }
+
+    /// A node that takes a cache from one state to the next beside what it computes.
+    fn node_with_state(
+        &mut self,
+        op: Op,
+        cache: CacheId,
+        mut ins: Vec<ValueId>,
+        ty: Type,
+        label: &'static str,
+    ) -> ValueId {
+        ins.push(self.states[cache.0 as usize]);
+        let (out, state) = (self.value(ty), self.value(Type::State));
+        self.push(op, ins, vec![out, state], label);
+        self.states[cache.0 as usize] = state;
         out
     }
 
@@ -390,6 +476,23 @@ impl<'a> GraphBuilder<'a> {
         if info.rows != u64::from(rows) || info.cols != u64::from(cols) {
             let found = format!("{} x {} ({})", info.rows, info.cols, info.name);
             self.fail(GraphError::Shape { op, input: 1, found, expected: format!("{rows} x {cols}") });
+        }
+    }
+
+    fn expect_elements(&mut self, op: &'static str, weight: WeightId, count: u32) {
+        let info = self.weights.info(weight);
+        if info.rows * info.cols != u64::from(count) {
+            let found = format!("{} x {} ({})", info.rows, info.cols, info.name);
+            self.fail(GraphError::Shape { op, input: 1, found, expected: format!("{count} elements") });
+        }
+    }
+
+    fn expect_state(&mut self, op: &'static str, cache: CacheId, elements: u64) {
+        let spec = self.graph.caches.get(cache.0 as usize);
+        let found = spec.map_or(0, |spec| spec.state);
+        if u64::from(found) != elements {
+            let (found, expected) = (format!("a state of {found}"), format!("a state of {elements}"));
+            self.fail(GraphError::Shape { op, input: 1, found, expected });
         }
     }
 

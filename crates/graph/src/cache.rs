@@ -1,7 +1,7 @@
 /// Positions in one physical block of a KV cache.
 pub const BLOCK_TOKENS: usize = 32;
 
-/// One KV cache of a graph, usually one a layer.
+/// One cache of a graph: the keys and values of a layer, or one of its recurrent states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheId(pub u32);
 
@@ -42,39 +42,65 @@ impl KvType {
     }
 }
 
-/// The shape of one KV cache.
+/// The shape of one cache: keys and values by position, or a recurrent state.
+///
+/// A block of a state holds the state after the last computed token of the block's positions, as f32.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheSpec {
     /// The layer it belongs to.
     pub layer: u16,
     /// The block-table group: caches of one group share block tables.
     pub group: u32,
-    /// Key and value heads.
+    /// Key and value heads; 0 for a state.
     pub kv_heads: u32,
     /// Elements of a key head.
     pub k_dim: u32,
     /// Elements of a value head.
     pub v_dim: u32,
+    /// Elements of a state; 0 for keys and values.
+    pub state: u32,
 }
 
 impl CacheSpec {
-    /// Bytes of one block of [`BLOCK_TOKENS`] positions, keys and values together.
+    /// The cache of a recurrent state.
+    pub fn of_state(layer: u16, group: u32, elements: u32) -> CacheSpec {
+        CacheSpec { layer, group, kv_heads: 0, k_dim: 0, v_dim: 0, state: elements }
+    }
+
+    /// Whether the cache holds a recurrent state.
+    pub fn is_state(&self) -> bool {
+        self.state > 0
+    }
+
+    /// Bytes of one block: keys and values of [`BLOCK_TOKENS`] positions, or a state.
     pub fn block_bytes(&self, k: KvType, v: KvType) -> usize {
         let heads = self.kv_heads as usize;
-        BLOCK_TOKENS * heads * (k.bytes(self.k_dim as usize) + v.bytes(self.v_dim as usize))
+        let keys_and_values = heads * (k.bytes(self.k_dim as usize) + v.bytes(self.v_dim as usize));
+        BLOCK_TOKENS * keys_and_values + size_of::<f32>() * self.state as usize
     }
 }
 
-/// Caches that share block tables: all with full attention, or all with the same sliding window.
+/// What the caches of a group hold of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// Keys and values of all positions.
+    Full,
+    /// Keys and values of so many positions back, the newest included.
+    Window(u32),
+    /// A recurrent state, of which the newest is needed alone.
+    State,
+}
+
+/// Caches that share block tables, as they hold the same of the past.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheGroup {
-    /// Positions that attention looks back, itself included; `None` for all.
-    pub window: Option<u32>,
+    /// What its caches hold.
+    pub reach: Reach,
     /// Physical blocks.
     pub blocks: u32,
 }
 
-/// All KV caches of a model on one device.
+/// All caches of a model on one device.
 #[derive(Clone, Debug)]
 pub struct CacheLayout {
     /// Caches by [`CacheId`].

@@ -79,6 +79,16 @@ fn node_cost(graph: &Graph, weights: &WeightTable, node: NodeId, counts: StepCou
                 ops: 2 * rows * u64::from(a.heads) * span * (k + v),
             }
         }
+        Op::Scan(s) => {
+            let elements = u64::from(s.heads) * u64::from(s.head_dim) * u64::from(s.state);
+            // A product each with decay, input and output; the state comes and goes once for a sequence.
+            Cost { bytes: 8 * elements, ops: 6 * rows * elements }
+        }
+        Op::ShortConv(c) => {
+            let cols = u64::from(graph.ty(node.ins[0]).cols());
+            let width = u64::from(c.width);
+            Cost { bytes: 4 * cols * (2 * (width - 1) + width), ops: 2 * rows * cols * width }
+        }
         Op::Embed { table, .. } => Cost { bytes: rows * weights.info(*table).row_bytes() as u64, ops: 0 },
         _ => Cost::default(),
     }

@@ -136,7 +136,7 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// Value types by [`ValueId`].
     pub values: Vec<Type>,
-    /// KV caches by [`CacheId`](crate::CacheId).
+    /// Caches by [`CacheId`](crate::CacheId).
     pub caches: Vec<CacheSpec>,
     /// What the step returns.
     pub outputs: Vec<(Output, ValueId)>,

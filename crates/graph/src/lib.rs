@@ -23,6 +23,7 @@ mod rope;
 pub mod sampling;
 mod size;
 mod split;
+mod states;
 mod step;
 mod weights;
 
@@ -31,7 +32,7 @@ pub use backend::{
     Selection, StepTime, Ticket,
 };
 pub use builder::GraphBuilder;
-pub use cache::{BLOCK_TOKENS, CacheGroup, CacheId, CacheLayout, CacheSpec, KvType};
+pub use cache::{BLOCK_TOKENS, CacheGroup, CacheId, CacheLayout, CacheSpec, KvType, Reach};
 pub use cost::{Cost, StepCounts, cost};
 pub use error::{GraphError, RunError};
 pub use graph::{Elem, Graph, Node, NodeId, Output, Rows, Type, ValueId};
@@ -41,5 +42,6 @@ pub use plan::{After, Plan, Region, Span, Step};
 pub use sampling::{LogitEdit, Picked, Sampling};
 pub use size::ByteSize;
 pub use split::split;
+pub use states::StateRun;
 pub use step::{BlockTable, Entries, StepInputs, StepOutput, TableSet, picked_token};
 pub use weights::{SpecEntry, WeightId, WeightInfo, WeightSource, WeightSpec, WeightTable};

@@ -43,6 +43,18 @@ pub enum Op {
     Activate(Activation),
     /// Sum of two values of one shape.
     Add,
+    /// Product of two values of one shape, element by element.
+    Mul,
+    /// Product of each row with all elements of a weight, in their order: `[rows, cols]` → the same.
+    MulWeight {
+        /// The weight, of `cols` elements.
+        weight: WeightId,
+    },
+    /// Convolution over the last tokens of a sequence: (x `[rows, channels]`, state) → (the same, state).
+    ShortConv(ShortConv),
+    /// Selective scan of state-space models: (x `[rows, heads * head_dim]`, dt `[rows, heads]`,
+    /// bc `[rows, 2 * groups * state]`, state) → (`[rows, heads * head_dim]`, state).
+    Scan(Scan),
     /// Sum of each row and one row of a weight: `[rows, cols]` → the same.
     AddRow {
         /// The weight `[entries, cols]`.
@@ -230,6 +242,51 @@ pub struct Attention {
     pub sinks: Option<WeightId>,
 }
 
+/// Attributes of [`Op::ShortConv`].
+///
+/// `y[t, c] = bias[c] + Σ_j weight[c, j] * x[t - width + 1 + j, c]`, where x is 0 before the first token. The state is
+/// the last `width - 1` rows of x.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShortConv {
+    /// The cache of the state.
+    pub cache: CacheId,
+    /// Factors `[channels, width]`, from row `first` on.
+    pub weight: WeightId,
+    /// First row and element used of weight and bias: one weight serves several convolutions.
+    pub first: u32,
+    /// Tokens that a result depends on.
+    pub width: u32,
+    /// Summands `[1, channels]`, from element `first` on.
+    pub bias: Option<WeightId>,
+}
+
+/// Attributes of [`Op::Scan`].
+///
+/// The state s `[heads, head_dim, state]` of a sequence changes with each token. With `Δ[h] = ln(1 + exp(dt[h]))` and
+/// `B`, `C` of head h the rows of its group in `bc`, which holds all B before all C:
+///
+/// `s[h, p, n] = exp(Δ[h] a[h, n]) s[h, p, n] + Δ[h] B[n] x[h, p]`, `y[h, p] = Σ_n C[n] s[h, p, n] + d[h] x[h, p]`
+///
+/// Mamba (<https://arxiv.org/abs/2312.00752>) has a head for each channel and `a` for each element of its state; Mamba-2
+/// (<https://arxiv.org/abs/2405.21060>) has wider heads with one `a` each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scan {
+    /// The cache of the state.
+    pub cache: CacheId,
+    /// Heads.
+    pub heads: u32,
+    /// Elements of a head.
+    pub head_dim: u32,
+    /// States of an element.
+    pub state: u32,
+    /// Equal parts of the heads that share B and C.
+    pub groups: u32,
+    /// Rates `[heads, state]`, or `[heads, 1]`; negative.
+    pub a: WeightId,
+    /// Factors on x, one for each head.
+    pub d: WeightId,
+}
+
 /// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
@@ -297,6 +354,10 @@ impl Op {
             Op::GluClamped(_) => "glu-clamped",
             Op::Activate(_) => "activate",
             Op::Add => "add",
+            Op::Mul => "mul",
+            Op::MulWeight { .. } => "mul-weight",
+            Op::ShortConv(_) => "short-conv",
+            Op::Scan(_) => "scan",
             Op::AddRow { .. } => "add-row",
             Op::Scale { .. } => "scale",
             Op::Softcap { .. } => "softcap",
@@ -317,8 +378,40 @@ impl Op {
             Op::Attention(a) => [a.sinks, None],
             Op::Route(r) => [r.bias, None],
             Op::ExpertLinear { weight, bias, .. } => [Some(*weight), *bias],
+            Op::MulWeight { weight } => [Some(*weight), None],
+            Op::ShortConv(c) => [Some(c.weight), c.bias],
+            Op::Scan(s) => [Some(s.a), Some(s.d)],
             _ => [None, None],
         };
         list.into_iter().flatten()
+    }
+
+    /// The cache that the operation writes, having read it where it is that of a state.
+    pub fn writes(&self) -> Option<CacheId> {
+        match self {
+            Op::StoreKv { cache } => Some(*cache),
+            Op::ShortConv(c) => Some(c.cache),
+            Op::Scan(s) => Some(s.cache),
+            _ => None,
+        }
+    }
+
+    /// The cache that the operation reads or writes.
+    pub fn cache(&self) -> Option<CacheId> {
+        match self {
+            Op::Attention(a) => Some(a.cache),
+            op => op.writes(),
+        }
+    }
+
+    /// As [`cache`](Self::cache), to be changed.
+    pub fn cache_mut(&mut self) -> Option<&mut CacheId> {
+        match self {
+            Op::StoreKv { cache } => Some(cache),
+            Op::Attention(a) => Some(&mut a.cache),
+            Op::ShortConv(c) => Some(&mut c.cache),
+            Op::Scan(s) => Some(&mut s.cache),
+            _ => None,
+        }
     }
 }

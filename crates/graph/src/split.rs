@@ -93,7 +93,7 @@ fn cut_out(
 ) -> Graph {
     let own: Vec<&Node> =
         graph.nodes.iter().zip(owners).filter(|(_, o)| **o == Some(part)).map(|(node, _)| node).collect();
-    let mut caches: Vec<CacheId> = own.iter().filter_map(|node| cache(&node.op)).collect();
+    let mut caches: Vec<CacheId> = own.iter().filter_map(|node| node.op.cache()).collect();
     caches.sort_unstable();
     caches.dedup();
     let mut nodes: Vec<Node> = Vec::new();
@@ -107,7 +107,7 @@ fn cut_out(
     let inputs = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_)));
     nodes.extend(inputs.filter(|i| own.iter().any(|n| n.ins.contains(&i.outs[0]))).cloned());
     nodes.extend(own.into_iter().cloned().map(|mut node| {
-        if let Op::StoreKv { cache } | Op::Attention(crate::op::Attention { cache, .. }) = &mut node.op {
+        if let Some(cache) = node.op.cache_mut() {
             *cache = CacheId(caches.partition_point(|c| c < cache) as u32);
         }
         node
@@ -121,15 +121,6 @@ fn cut_out(
     };
     let caches = caches.iter().map(|id| graph.caches[id.0 as usize].clone()).collect();
     Graph { key, nodes, values: graph.values.clone(), caches, outputs }
-}
-
-/// The cache that an operation writes or reads.
-fn cache(op: &Op) -> Option<CacheId> {
-    match op {
-        Op::StoreKv { cache } => Some(*cache),
-        Op::Attention(attention) => Some(attention.cache),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -152,7 +143,7 @@ mod tests {
             table.push(WeightInfo { name: name.into(), ty: WeightType::F32, rows, cols, experts: 1 });
         }
         let (embd, w) = (WeightId(0), WeightId(1));
-        let cache = |layer| CacheSpec { layer, group: 0, kv_heads: 1, k_dim: DIM, v_dim: DIM };
+        let cache = |layer| CacheSpec { layer, group: 0, kv_heads: 1, k_dim: DIM, v_dim: DIM, state: 0 };
         let key = GraphKey { tokens: 4, seqs: 1, outputs, kv_span: 32, wants: Wants::Logits };
         let mut b = GraphBuilder::new(key, &table, (0..3).map(cache).collect());
         let mut x = b.embed(embd, 1.0);

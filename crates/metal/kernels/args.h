@@ -22,7 +22,7 @@ struct AddRowArgs {
     uint row;
 };
 
-// Of `add`, `glu`, `activate_all`, `scale` and `softcap`.
+// Of `add`, `mul`, `glu`, `activate_all`, `scale` and `softcap`.
 struct ElementArgs {
     // Elements.
     uint count;
@@ -40,7 +40,7 @@ struct ClampedGluArgs {
     float limit;
 };
 
-// Of `gather`.
+// Of `gather` and `mul_weight`.
 struct RowsArgs {
     // Rows written.
     uint rows;
@@ -112,6 +112,28 @@ struct TokenTile {
     uint first;
     // Tokens.
     uint count;
+};
+
+// Of `short_conv`.
+struct ShortConvArgs {
+    // Columns.
+    uint channels;
+    // Tokens that a result depends on.
+    uint width;
+    // First row of the weight and element of the bias.
+    uint first;
+};
+
+// Of `scan`.
+struct ScanArgs {
+    // Heads.
+    uint heads;
+    // Elements of a head.
+    uint head_dim;
+    // Parts of the heads that share B and C.
+    uint groups;
+    // Rates of a head: one, or one for each state.
+    uint rates;
 };
 
 // Of `matvec`.

@@ -10,6 +10,24 @@ kernel void add(constant ElementArgs& args [[buffer(0)]],
     if (i < args.count) y[i] = a[i] + b[i];
 }
 
+kernel void mul(constant ElementArgs& args [[buffer(0)]],
+                device const float* a [[buffer(1)]],
+                device const float* b [[buffer(2)]],
+                device float* y [[buffer(3)]],
+                uint i [[thread_position_in_grid]]) {
+    if (i < args.count) y[i] = a[i] * b[i];
+}
+
+// Each row times the elements of a weight.
+kernel void mul_weight(constant RowsArgs& args [[buffer(0)]],
+                       device const float* x [[buffer(1)]],
+                       device const float* weight [[buffer(2)]],
+                       device float* y [[buffer(3)]],
+                       uint2 place [[thread_position_in_grid]]) {
+    ulong i = ulong(place.y) * args.cols + place.x;
+    if (place.x < args.cols && place.y < args.rows) y[i] = x[i] * weight[place.x];
+}
+
 kernel void glu(constant ElementArgs& args [[buffer(0)]],
                 device const float* gate [[buffer(1)]],
                 device const float* up [[buffer(2)]],

@@ -63,7 +63,7 @@ args! {
         /// The row that is added.
         row: u32,
     }
-    /// Of `add`, `glu`, `activate_all`, `scale` and `softcap`.
+    /// Of `add`, `mul`, `glu`, `activate_all`, `scale` and `softcap`.
     pub struct ElementArgs {
         /// Elements.
         count: u32,
@@ -79,7 +79,7 @@ args! {
         /// Largest gate, and largest distance of the other factor from 0.
         limit: f32,
     }
-    /// Of `gather`.
+    /// Of `gather` and `mul_weight`.
     pub struct RowsArgs {
         /// Rows written.
         rows: u32,
@@ -146,6 +146,26 @@ args! {
         first: u32,
         /// Tokens.
         count: u32,
+    }
+    /// Of `short_conv`.
+    pub struct ShortConvArgs {
+        /// Columns.
+        channels: u32,
+        /// Tokens that a result depends on.
+        width: u32,
+        /// First row of the weight and element of the bias.
+        first: u32,
+    }
+    /// Of `scan`.
+    pub struct ScanArgs {
+        /// Heads.
+        heads: u32,
+        /// Elements of a head.
+        head_dim: u32,
+        /// Parts of the heads that share B and C.
+        groups: u32,
+        /// Rates of a head: one, or one for each state.
+        rates: u32,
     }
     /// Of `matvec`.
     pub struct MatvecArgs {

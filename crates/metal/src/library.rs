@@ -31,6 +31,7 @@ const FILES: &[(&str, &str)] = files![
     "matmul.metal",
     "matvec.metal",
     "norm.metal",
+    "recurrent.metal",
     "route.metal",
     "sampling.metal",
     "softmax.h",

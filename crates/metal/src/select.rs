@@ -157,6 +157,8 @@ impl<'a> Picker<'a> {
             | Op::GluClamped(_)
             | Op::Activate(_)
             | Op::Add
+            | Op::Mul
+            | Op::MulWeight { .. }
             | Op::Scale { .. }
             | Op::Softcap { .. } => {
                 selection.in_place = Some((node.ins[0], node.outs[0]));

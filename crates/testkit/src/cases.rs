@@ -9,6 +9,8 @@ use wootz_graph::op::{
 use wootz_graph::{BLOCK_TOKENS, CacheId, CacheSpec, GraphBuilder, KvType, Output, ValueId};
 use wootz_quant::WeightType;
 
+mod recurrent;
+
 use crate::memory::MemoryWeights;
 use crate::rng::Rng;
 
@@ -83,6 +85,7 @@ pub fn all() -> Vec<Case> {
     cases.extend(elementwise());
     cases.extend(experts());
     cases.extend(encoders());
+    cases.extend(recurrent::all());
     cases
 }
 
@@ -443,6 +446,25 @@ fn attentions() -> Vec<Case> {
     cases
 }
 
+/// Steps over random tokens.
+fn steps(chunks: Chunks) -> Vec<CaseStep> {
+    let mut next = [0; 2];
+    let mut rng = Rng::new(5);
+    let step = |parts: &&[(u32, usize)]| {
+        let mut step = CaseStep::default();
+        for (sequence, n) in *parts {
+            for _ in 0..*n {
+                step.tokens.push(rng.below(TABLE) as i32);
+                step.positions.push(next[*sequence as usize]);
+                step.sequences.push(*sequence);
+                next[*sequence as usize] += 1;
+            }
+        }
+        step
+    };
+    chunks.iter().map(step).collect()
+}
+
 fn attention(
     name: String,
     kv_type: KvType,
@@ -469,24 +491,8 @@ fn attention(
     );
     case.limit_half = ATTENTION_HALF;
     case.kv_type = kv_type;
-    case.caches = vec![CacheSpec { layer: 0, group: 0, kv_heads, k_dim, v_dim }];
-    let mut next = [0; 2];
-    let mut rng = Rng::new(5);
-    case.steps = chunks
-        .iter()
-        .map(|parts| {
-            let mut step = CaseStep::default();
-            for (sequence, n) in *parts {
-                for _ in 0..*n {
-                    step.tokens.push(rng.below(TABLE) as i32);
-                    step.positions.push(next[*sequence as usize]);
-                    step.sequences.push(*sequence);
-                    next[*sequence as usize] += 1;
-                }
-            }
-            step
-        })
-        .collect();
+    case.caches = vec![CacheSpec { layer: 0, group: 0, kv_heads, k_dim, v_dim, state: 0 }];
+    case.steps = steps(chunks);
     // One step returns chosen rows only.
     if case.steps.len() > 1 {
         case.steps[0].outputs = Some(vec![3, 36, 0]);
@@ -515,6 +521,12 @@ fn elementwise() -> Vec<Case> {
         b.glu_clamped(gate, up, CLAMPED)
     }));
     cases.push(simple("add".into(), FLOAT, 11, &[75, 75], none, |b, ins| b.add(ins[0], ins[1], "add")));
+    cases.push(simple("mul".into(), FLOAT, 11, &[75, 75], none, |b, ins| b.mul(ins[0], ins[1], "mul")));
+    let factors = |w: &mut MemoryWeights, rng: &mut Rng| w.random(rng, "w", WeightType::F32, 3, 25, 1.0);
+    cases.push(simple("mul by a weight".into(), FLOAT, 11, &[75], factors, |b, ins| {
+        let weight = b.weight("w");
+        b.mul_weight(ins[0], weight, "mul")
+    }));
     cases.push(simple("softcap".into(), FLOAT, 11, &[75], none, |b, ins| {
         let x = b.scale(ins[0], 20.0);
         b.softcap(x, 30.0)

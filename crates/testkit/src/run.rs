@@ -2,8 +2,8 @@ use std::sync::Arc;
 
 use wootz_graph::interp::Interpreter;
 use wootz_graph::{
-    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, Device, DeviceKind, Graph, GraphBuilder,
-    GraphKey, LoadRequest, Outputs, StepInputs, TableSet, WeightTable, passes,
+    BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, CacheSpec, Device, DeviceKind, Graph,
+    GraphBuilder, GraphKey, LoadRequest, Outputs, Reach, StepInputs, TableSet, WeightTable, passes,
 };
 
 use crate::cases::{Case, CaseStep};
@@ -21,9 +21,10 @@ pub fn nmse(found: &[f32], expected: &[f32]) -> f64 {
 
 fn layout(case: &Case) -> CacheLayout {
     let blocks = case.sequences() * case.blocks_per_sequence();
+    let reach = if case.caches.iter().any(CacheSpec::is_state) { Reach::State } else { Reach::Full };
     CacheLayout {
         caches: case.caches.clone(),
-        groups: vec![CacheGroup { window: None, blocks: blocks as u32 }],
+        groups: vec![CacheGroup { reach, blocks: blocks as u32 }],
         k_type: case.kv_type,
         v_type: case.kv_type,
     }

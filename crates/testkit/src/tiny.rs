@@ -39,10 +39,13 @@ pub fn build_model(arch: &dyn Architecture, tiny: &TinyModel, types: Types, seed
         // changes little.
         let deviation = if is_router(entry) { 6.0 * deviation } else { deviation };
         (0..entry.rows * entry.cols)
-            .map(|_| match vector {
-                _ if entry.name.ends_with(".bias") => rng.normal() * 0.1,
-                true => 1.0 + rng.signed().abs() * 0.2,
-                false => rng.normal() * deviation,
+            .map(|_| match &*entry.name {
+                // Rates of decay, from a token to some hundred.
+                name if name.ends_with("ssm_a") => -(-2.5 + 2.5 * rng.signed()).exp(),
+                name if name.ends_with("ssm_d") => 1.0 + rng.normal() * 0.3,
+                name if name.ends_with(".bias") => rng.normal() * 0.1,
+                _ if vector => 1.0 + rng.signed().abs() * 0.2,
+                _ => rng.normal() * deviation,
             })
             .collect()
     })
@@ -102,8 +105,7 @@ pub fn build_with(
         let n = (entry.rows * entry.cols) as usize;
         let vector = entry.rows == 1;
         let large = entry.name == "token_embd.weight" || entry.name == "output.weight";
-        // Files keep the router of experts, and biases, as they were trained.
-        let exact = vector || is_router(entry) || entry.name.ends_with(".bias");
+        let exact = vector || is_exact(entry);
         let ty = match (exact, large) {
             (true, _) => WeightType::F32,
             (false, true) => types.1,
@@ -115,6 +117,12 @@ pub fn build_with(
             .expect("dimensions of the fixture");
     }
     writer.to_bytes().expect("a small file")
+}
+
+/// Whether files keep a matrix as it was trained: routers of experts, and what is small in state-space blocks.
+fn is_exact(entry: &SpecEntry) -> bool {
+    let small = ["ssm_a", "ssm_d", "ssm_conv1d.weight", "ssm_norm.weight"];
+    is_router(entry) || entry.name.ends_with(".bias") || small.iter().any(|name| entry.name.ends_with(name))
 }
 
 /// Whether a tensor gives the scores of experts.

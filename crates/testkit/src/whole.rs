@@ -17,10 +17,10 @@ pub fn interpret(
     kv: KvType,
 ) -> Vec<f32> {
     let blocks = tokens.len().div_ceil(BLOCK_TOKENS) as u32;
-    let windows = model.windows();
+    let reaches = model.reaches();
     let layout = CacheLayout {
         caches: model.caches().to_vec(),
-        groups: windows.iter().map(|w| CacheGroup { window: *w, blocks }).collect(),
+        groups: reaches.iter().map(|reach| CacheGroup { reach: *reach, blocks }).collect(),
         k_type: kv,
         v_type: kv,
     };
@@ -35,7 +35,7 @@ pub fn interpret(
     let graph = model.graph(key).expect("a graph of a family's tiny model");
     let list: Vec<u32> = (0..blocks).collect();
     let tables = [BlockTable { first: 0, blocks: &list }];
-    let groups = vec![TableSet { tables: &tables }; windows.len()];
+    let groups = vec![TableSet { tables: &tables }; reaches.len()];
     let ids: Vec<i32> = tokens.iter().map(|t| *t as i32).collect();
     let positions: Vec<i32> = (0..n as i32).collect();
     let inputs = StepInputs {

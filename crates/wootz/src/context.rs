@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use wootz_graph::{
     BLOCK_TOKENS, Backend, BlockTable, CacheLayout, DeviceInfo, DeviceLimits, GraphKey, MemoryUse, Picked,
-    Plan, Sampling, StepInputs, StepOutput, StepTime, TableSet, Ticket, Wants, picked_token,
+    Plan, Reach, Sampling, StepInputs, StepOutput, StepTime, TableSet, Ticket, Wants, picked_token,
 };
 
 use crate::error::Error;
 use crate::fit::{fit, layout, sequence_blocks};
-use crate::kv::{BlockOp, Group, GroupKind, KvCache, KvConfig, SeqId};
+use crate::kv::{BlockCopy, Group, GroupKind, KvCache, KvConfig, SeqId};
 use crate::model::Model;
 use crate::options::ContextOptions;
 use crate::placement;
@@ -122,9 +122,10 @@ impl Context {
             runner.warm_up(limits.batch)?;
         }
         let groups = layout.groups.iter().map(|g| Group {
-            kind: match g.window {
-                None => GroupKind::Full,
-                Some(tokens) => GroupKind::Window { tokens: tokens as usize, slack: limits.batch },
+            kind: match g.reach {
+                Reach::Full => GroupKind::Full,
+                Reach::Window(tokens) => GroupKind::Window { tokens: tokens as usize, slack: limits.batch },
+                Reach::State => GroupKind::State,
             },
             blocks: g.blocks,
         });
@@ -169,7 +170,7 @@ impl Context {
     /// Blocks of each group of caches that a sequence of `length` positions takes at most.
     pub(crate) fn blocks_for(&self, length: usize) -> impl Iterator<Item = usize> + '_ {
         let length = length.min(self.limits.context);
-        self.layout.groups.iter().map(move |g| sequence_blocks(g.window, length, self.limits.batch))
+        self.layout.groups.iter().map(move |g| sequence_blocks(g.reach, length, self.limits.batch))
     }
 
     /// Blocks that each group of caches has.
@@ -190,7 +191,7 @@ impl Context {
     /// The cache has no room.
     pub fn open_prefix(&mut self, tokens: &[u32]) -> Result<(SequenceId, usize), Error> {
         let tokens = if self.model.arch().hparams().causal { tokens } else { &[] };
-        let (sequence, found) = self.kv.create(NAMESPACE, tokens)?;
+        let (sequence, found) = self.kv.create(NAMESPACE, tokens);
         self.copy_blocks()?;
         Ok((sequence, found.tokens))
     }
@@ -219,8 +220,8 @@ impl Context {
         Ok(self.kv.fork(sequence)?)
     }
 
-    /// Takes the last tokens of a sequence back, down to `length` or, where a window does not reach back so far, to
-    /// fewer; returns the length that is left.
+    /// Takes the last tokens of a sequence back, down to `length` or, where a window does not reach back so far or a
+    /// recurrent state after so many is not kept, to fewer; returns the length that is left.
     ///
     /// # Errors
     /// The sequence is closed.
@@ -236,7 +237,8 @@ impl Context {
     ///
     /// # Errors
     /// More tokens than the batch, a sequence beyond the context or one that would grow and cannot, a full cache, or a
-    /// failed device. After a failure every sequence is as it was before.
+    /// failed device. After a failure every sequence is as it was before, or shorter where the model has recurrent states
+    /// and the device failed; what is missing has to be computed again.
     pub fn step(&mut self, parts: &[StepPart<'_>]) -> Result<StepOutput<'_>, Error> {
         self.step_for(parts, self.model.arch().wants())
     }
@@ -343,8 +345,14 @@ impl Context {
         if !self.model.arch().hparams().causal && growth.iter().any(|g| g.before > 0) {
             return Err(Error::WrongUse { gives: self.model.gives(), asked: "a text that goes on" });
         }
-        let started = self.append(parts).and_then(|()| self.run(parts, fed, sampling, &growth, wants));
-        match started {
+        if let Err(e) = self.append(parts) {
+            for grown in &growth {
+                // That cannot fail for an open sequence.
+                let _ = self.kv.retract(grown.sequence, grown.before);
+            }
+            return Err(e);
+        }
+        match self.run(parts, fed, sampling, &growth, wants) {
             Ok(ticket) => Ok((ticket, growth)),
             Err(e) => {
                 take_back(&mut self.kv, &growth);
@@ -362,10 +370,8 @@ impl Context {
 
     /// Performs the copies that the bookkeeping has asked for.
     fn copy_blocks(&mut self) -> Result<(), Error> {
-        for op in self.kv.take_ops() {
-            if let BlockOp::Copy { group, src, dst } = op {
-                self.runner.copy_blocks(group as u32, &[(src, dst)])?;
-            }
+        for BlockCopy { group, src, dst } in self.kv.take_copies() {
+            self.runner.copy_blocks(group as u32, &[(src, dst)])?;
         }
         Ok(())
     }

@@ -1,6 +1,8 @@
 //! How long a context fits its devices.
 
-use wootz_graph::{BLOCK_TOKENS, CacheGroup, CacheLayout, DeviceInfo, DeviceKind, Graph, KvType, split};
+use wootz_graph::{
+    BLOCK_TOKENS, CacheGroup, CacheLayout, DeviceInfo, DeviceKind, Graph, KvType, Reach, split,
+};
 
 use crate::context::Limits;
 use crate::error::Error;
@@ -88,10 +90,16 @@ fn cache_memory(info: &DeviceInfo, weights: u64, options: &ContextOptions) -> Op
     })
 }
 
-/// Blocks that a sequence of `length` positions takes at most in a group with this window.
-pub(crate) fn sequence_blocks(window: Option<u32>, length: usize, batch: usize) -> usize {
-    // A window keeps what a step's first token sees, the step's own tokens, and as much again to take back.
-    let positions = window.map_or(length, |w| length.min(w as usize + 2 * batch + BLOCK_TOKENS));
+/// Blocks that a sequence of `length` positions takes at most in a group with this reach; of states so many as it holds
+/// beside those of the tokens of a step, which sequences share.
+pub(crate) fn sequence_blocks(reach: Reach, length: usize, batch: usize) -> usize {
+    let positions = match reach {
+        Reach::Full => length,
+        // A window keeps what a step's first token sees, the step's own tokens, and as much again to take back.
+        Reach::Window(w) => length.min(w as usize + 2 * batch + BLOCK_TOKENS),
+        // The state before a step, and one where its tokens begin within a block.
+        Reach::State => length.min(2 * BLOCK_TOKENS),
+    };
     // One block more: the copy of a shared block that is written next.
     positions.div_ceil(BLOCK_TOKENS) + 1
 }
@@ -104,10 +112,12 @@ pub(crate) fn layout(
     batch: usize,
     options: &ContextOptions,
 ) -> CacheLayout {
-    let groups = model.arch().windows().iter().map(|window| {
-        let blocks = sequences.saturating_mul(sequence_blocks(*window, context, batch));
+    let groups = model.arch().reaches().iter().map(|reach| {
+        let held = sequences.saturating_mul(sequence_blocks(*reach, context, batch));
+        let of_step = if *reach == Reach::State { batch.min(context).div_ceil(BLOCK_TOKENS) } else { 0 };
+        let blocks = held.saturating_add(of_step);
         // More blocks than can be numbered fit no memory either.
-        CacheGroup { window: *window, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }
+        CacheGroup { reach: *reach, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }
     });
     // What an encoder caches lives for one step: nothing is gained by rounding it.
     let ty = |ty| if model.arch().hparams().causal { ty } else { KvType::F32 };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wootz_cpu::CpuOptions;
-use wootz_graph::{Backend, CacheLayout, Device, DeviceInfo, DeviceKind, Graph, Op, WeightTable};
+use wootz_graph::{Backend, CacheLayout, Device, DeviceInfo, DeviceKind, Graph, WeightTable};
 
 use crate::backends;
 use crate::error::Error;
@@ -93,10 +93,7 @@ fn layer_bytes(graph: &Graph, weights: &WeightTable, caches: &CacheLayout) -> Ve
     for node in &graph.nodes {
         at = node.layer.map_or(at, usize::from);
         let matrix = node.op.weights().next().map_or(0, |id| weights.info(id).bytes());
-        let cache = match &node.op {
-            Op::StoreKv { cache } => caches.cache_bytes(*cache),
-            _ => 0,
-        };
+        let cache = node.op.writes().map_or(0, |cache| caches.cache_bytes(cache));
         if let Some(sum) = bytes.get_mut(at) {
             *sum += matrix + cache;
         }

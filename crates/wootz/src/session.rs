@@ -8,7 +8,7 @@ use wootz_gguf::AtomicFile;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::kv::BlockOp;
+use crate::kv::BlockCopy;
 
 /// First bytes of a state file.
 const MAGIC: &[u8; 8] = b"wootzkv1";
@@ -115,19 +115,19 @@ impl Context {
         let start = self.len(sequence);
         let (kv, runner, layout) = self.parts_of_state();
         kv.append(sequence, tokens)?;
-        for op in kv.take_ops() {
-            if let BlockOp::Copy { group, src, dst } = op {
-                runner.copy_blocks(group as u32, &[(src, dst)])?;
-            }
+        for BlockCopy { group, src, dst } in kv.take_copies() {
+            runner.copy_blocks(group as u32, &[(src, dst)])?;
         }
         let groups = layout.groups.len();
         let result = (|| {
+            let mut firsts = Vec::with_capacity(groups);
             for group in 0..groups {
                 let mut word = [0; 4];
                 file.read_exact(&mut word).map_err(io)?;
                 let first = u32::from_le_bytes(word) as usize;
                 file.read_exact(&mut word).map_err(io)?;
                 let blocks = u32::from_le_bytes(word) as usize;
+                firsts.push(first);
                 let table = kv.table(sequence, group)?;
                 let own: Vec<u32> = table.blocks.to_vec();
                 for index in first..first.saturating_add(blocks) {
@@ -151,12 +151,18 @@ impl Context {
                     }
                 }
             }
-            Ok(())
+            Ok(firsts)
         })();
         match result {
-            Ok(()) => Ok(kv.commit(sequence)?),
+            Ok(firsts) => {
+                // Blocks that the file does not have hold nothing that may be found.
+                for (group, first) in firsts.into_iter().enumerate() {
+                    kv.drop_blocks(sequence, group, first)?;
+                }
+                Ok(kv.commit(sequence)?)
+            }
             Err(e) => {
-                kv.truncate(sequence, start)?;
+                kv.retract(sequence, start)?;
                 Err(e)
             }
         }

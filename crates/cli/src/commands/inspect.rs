@@ -92,6 +92,7 @@ fn model_text(model: &Model, context: usize) -> String {
     let mut line = |name: &str, value: String| text.push_str(&labelled(name, value));
     line("layers", hp.layers.to_string());
     match &hp.experts {
+        None if hp.ssm.is_some() => line("width", hp.dim.to_string()),
         None => line("width", format!("{}, feed-forward {}", hp.dim, range(&hp.feed_forward))),
         Some(experts) => {
             line("width", hp.dim.to_string());
@@ -100,7 +101,15 @@ fn model_text(model: &Model, context: usize) -> String {
             line("experts", format!("{used} of {count}, each {width} wide{shared}"));
         }
     }
-    line("heads", format!("{} over {}, {} wide", range(&hp.heads), range(&hp.kv_heads), hp.k_dim));
+    match &hp.ssm {
+        None => {
+            line("heads", format!("{} over {}, {} wide", range(&hp.heads), range(&hp.kv_heads), hp.k_dim));
+        }
+        Some(ssm) => {
+            let (heads, wide) = (ssm.heads, ssm.inner / ssm.heads);
+            line("recurrent", format!("{heads} heads, {wide} wide, {} states of each element", ssm.state));
+        }
+    }
     if let Some(window) = hp.window {
         let n = hp.windowed.iter().filter(|w| **w).count();
         line("sliding window", format!("{window} tokens in {n} of {} layers", hp.layers));

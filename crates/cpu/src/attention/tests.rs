@@ -78,8 +78,8 @@ impl Case {
         let mut cache = KvCache::new(&self.spec, self.types.0, self.types.1, blocks).unwrap();
         // What nobody has written yet must not matter: here it is not a number in every type.
         for block in 0..blocks as u32 {
-            let bytes = vec![0xff; cache.block_bytes()];
-            cache.write_block(block, &bytes).unwrap();
+            let bytes = vec![0xff; cache.blocks().block_bytes()];
+            cache.blocks_mut().write_block(block, &bytes).unwrap();
         }
         let pool = Pool::new(workers).unwrap();
         let mut scratch = AttentionScratch::new().unwrap();

@@ -97,6 +97,8 @@ fn arithmetic_is_exact() {
         let mut place = a.clone();
         add_in_place(isa, &mut place, &b).unwrap();
         assert_eq!(place, out);
+        mul(isa, &a, &b, &mut out).unwrap();
+        assert!(out.iter().zip(a.iter().zip(&b)).all(|(o, (a, b))| *o == a * b));
         scale(isa, 0.3, &a, &mut out).unwrap();
         assert!(out.iter().zip(&a).all(|(o, a)| *o == a * 0.3));
         let mut place = a.clone();
@@ -124,6 +126,7 @@ fn wrong_lengths_are_errors() {
     assert!(glu(isa, Activation::Silu, &x, &x, &mut y).is_err());
     assert!(glu_in_place(isa, Activation::Silu, &mut y, &x).is_err());
     assert!(add(isa, &x, &[0.0; 3], &mut [0.0; 4]).is_err());
+    assert!(mul(isa, &x, &[0.0; 3], &mut [0.0; 4]).is_err());
     assert!(add_in_place(isa, &mut y, &x).is_err());
     assert!(scale(isa, 1.0, &x, &mut y).is_err());
     assert!(softcap(isa, 1.0, &x, &mut y).is_err());

@@ -1,6 +1,7 @@
 //! Runs plans on the processor.
 
 mod arena;
+mod caches;
 mod program;
 mod rows;
 mod run;
@@ -12,16 +13,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use wootz_graph::{
-    Backend, CacheLayout, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, Graph, LoadRequest,
-    MemoryUse, NodeId, Plan, ProgramId, RunError, Selection, StepInputs, StepOutput, StepTime, Ticket,
-    WeightTable,
+    Backend, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, Graph, LoadRequest, MemoryUse, NodeId,
+    Plan, ProgramId, RunError, Selection, StepInputs, StepOutput, StepTime, Ticket, WeightTable,
 };
 
 use crate::attention::AttentionScratch;
-use crate::kv::KvCache;
 use crate::pool::{Pool, default_workers};
 use crate::{Isa, limits};
 use arena::Arena;
+use caches::Caches;
 use program::{Place, Program};
 use rows::ActivationPool;
 use run::{AttentionSlot, RopeSlot, Scratch};
@@ -136,31 +136,13 @@ impl Device for CpuDevice {
             }
         };
         let weights = Weights::load(weights, source, graph, room, &self.pool, progress)?;
-        let caches_made = caches
-            .caches
-            .iter()
-            .map(|spec| {
-                let blocks = caches.groups[spec.group as usize].blocks as usize;
-                KvCache::new(spec, caches.k_type, caches.v_type, blocks).map_err(|e| {
-                    match RunError::from(e) {
-                        RunError::OutOfMemory { device, needed, available, .. } => RunError::OutOfMemory {
-                            device,
-                            what: format!("the cache of layer {}", spec.layer),
-                            needed,
-                            available,
-                        },
-                        e => e,
-                    }
-                })
-            })
-            .collect::<Result<_, _>>()?;
+        let caches = Caches::new(caches)?;
         let scratch = (0..self.pool.workers()).map(|_| Mutex::default()).collect();
         Ok(Box::new(CpuExecutor {
             isa: self.isa,
             pool: self.pool.clone(),
             weights,
-            layout: caches,
-            caches: caches_made,
+            caches,
             programs: Vec::new(),
             arena: Arena::new()?,
             activations: HashMap::new(),
@@ -187,8 +169,7 @@ struct CpuExecutor {
     isa: Isa,
     pool: Arc<Pool>,
     weights: Weights,
-    layout: CacheLayout,
-    caches: Vec<KvCache>,
+    caches: Caches,
     programs: Vec<Program>,
     arena: Arena,
     /// Quantised rows, by form and columns, with room for the largest step.
@@ -211,7 +192,7 @@ impl Executor for CpuExecutor {
     fn memory(&self) -> MemoryUse {
         MemoryUse {
             weights: self.weights.bytes(),
-            caches: self.caches.iter().map(|c| c.bytes() as u64).sum(),
+            caches: self.caches.bytes(),
             scratch: (self.arena.bytes()
                 + self.attention_scratch.bytes()
                 + 4 * self.expert_results.capacity()) as u64,
@@ -258,36 +239,14 @@ impl Executor for CpuExecutor {
     }
 
     fn copy_blocks(&mut self, group: u32, pairs: &[(u32, u32)]) -> Result<(), RunError> {
-        for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
-            for (from, to) in pairs {
-                cache.copy_block(*from, *to)?;
-            }
-        }
-        Ok(())
+        self.caches.copy_blocks(group, pairs)
     }
 
     fn read_block(&mut self, group: u32, block: u32, out: &mut Vec<u8>) -> Result<(), RunError> {
-        for (cache, _) in self.caches.iter().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
-            out.extend_from_slice(cache.block(block)?);
-        }
-        Ok(())
+        self.caches.read_block(group, block, out)
     }
 
     fn write_block(&mut self, group: u32, block: u32, bytes: &[u8]) -> Result<(), RunError> {
-        let own = |caches: &[KvCache], layout: &CacheLayout| -> usize {
-            let sizes = caches.iter().zip(&layout.caches).filter(|(_, s)| s.group == group);
-            sizes.map(|(c, _)| c.block_bytes()).sum()
-        };
-        let expected = own(&self.caches, &self.layout);
-        if bytes.len() != expected {
-            return Err(RunError::Input(format!("a block has {expected} bytes, not {}", bytes.len())));
-        }
-        let mut rest = bytes;
-        for (cache, _) in self.caches.iter_mut().zip(&self.layout.caches).filter(|(_, s)| s.group == group) {
-            let (own, after) = rest.split_at(cache.block_bytes());
-            cache.write_block(block, own)?;
-            rest = after;
-        }
-        Ok(())
+        self.caches.write_block(group, block, bytes)
     }
 }

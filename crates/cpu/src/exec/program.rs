@@ -7,6 +7,7 @@ use wootz_graph::{CacheId, Graph, Node, Plan, Region, Rows, RunError, Step, Type
 
 use super::select;
 use super::weights::{Matrix, Weights};
+use crate::recurrent::{ConvWeights, ScanWeights};
 
 /// A value in the arena.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +31,10 @@ pub(super) enum RowOp {
         other: Place,
     },
     AddRow(Arc<[f32]>),
+    Mul {
+        other: Place,
+    },
+    MulWeight(Arc<[f32]>),
     /// Activation of the value at hand times `other`, or the other way round.
     Glu {
         activation: Activation,
@@ -85,6 +90,20 @@ pub(super) enum Kernel {
         cache: CacheId,
         k: Place,
         v: Place,
+    },
+    ShortConv {
+        cache: CacheId,
+        weights: Arc<ConvWeights>,
+        x: Place,
+        out: Place,
+    },
+    Scan {
+        cache: CacheId,
+        weights: Arc<ScanWeights>,
+        x: Place,
+        dt: Place,
+        bc: Place,
+        out: Place,
     },
     Attention {
         attention: Attention,
@@ -183,6 +202,20 @@ impl Resolver<'_> {
                 out: out(0)?,
             },
             Op::StoreKv { cache } => Kernel::StoreKv { cache: *cache, k: in_place(0)?, v: in_place(1)? },
+            Op::ShortConv(conv) => Kernel::ShortConv {
+                cache: conv.cache,
+                weights: weights.conv(conv, self.graph.ty(node.ins[0]).cols())?,
+                x: in_place(0)?,
+                out: out(0)?,
+            },
+            Op::Scan(scan) => Kernel::Scan {
+                cache: scan.cache,
+                weights: weights.scan(scan)?,
+                x: in_place(0)?,
+                dt: in_place(1)?,
+                bc: in_place(2)?,
+                out: out(0)?,
+            },
             Op::Attention(attention) => Kernel::Attention {
                 attention: *attention,
                 sinks: weights.opt_vector(attention.sinks)?,
@@ -256,6 +289,8 @@ impl Resolver<'_> {
                 RowOp::GluClamped { unit: *unit, other: other()?, gate_is_other: node.ins[0] != at_hand }
             }
             Op::Activate(activation) => RowOp::Activate(*activation),
+            Op::Mul => RowOp::Mul { other: other()? },
+            Op::MulWeight { weight } => RowOp::MulWeight(weights.vector(*weight)?),
             Op::Scale { factor } => RowOp::Scale(*factor),
             Op::Softcap { cap } => RowOp::Softcap(*cap),
             op => return Err(RunError::Plan(format!("{} does not work on rows", op.name()))),

@@ -102,6 +102,8 @@ fn apply(host: Host<'_>, op: &RowOp, row: usize, x: &[f32], out: &mut [f32]) -> 
             norm::norm(isa, &params, x, out)
         }
         RowOp::Add { other: place } => elementwise::add(isa, x, other(place), out),
+        RowOp::Mul { other: place } => elementwise::mul(isa, x, other(place), out),
+        RowOp::MulWeight(factor) => elementwise::mul(isa, x, factor, out),
         RowOp::AddRow(summand) => elementwise::add(isa, x, summand, out),
         RowOp::Glu { activation, other: place, gate_is_other: false } => {
             elementwise::glu(isa, *activation, x, other(place), out)

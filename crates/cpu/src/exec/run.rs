@@ -14,6 +14,7 @@ use super::weights::Matrix;
 use crate::attention::AttentionPlan;
 use crate::kv::KvSlots;
 use crate::pool::Chunks;
+use crate::recurrent::ScanInputs;
 use crate::rope::RopeTable;
 use crate::{Activations, elementwise, route};
 
@@ -139,7 +140,7 @@ impl CpuExecutor {
         self.attentions.clear();
         for kernel in &program.kernels {
             let Kernel::Attention { attention, .. } = kernel else { continue };
-            let spec = &self.layout.caches[attention.cache.0 as usize];
+            let spec = self.caches.spec(attention.cache);
             if find_attention(&self.attentions, attention, spec).is_none() {
                 let plan = AttentionPlan::new(self.isa, attention, spec, inputs, self.pool.workers());
                 let slot = AttentionSlot { attention: *attention, spec: spec.clone(), plan: plan? };
@@ -208,21 +209,39 @@ impl CpuExecutor {
                 })
             }
             Kernel::StoreKv { cache, k, v } => {
-                let index = cache.0 as usize;
-                let slots = KvSlots::new(inputs, self.layout.caches[index].group as usize)?;
+                let slots = KvSlots::new(inputs, self.caches.spec(*cache).group as usize)?;
                 // SAFETY: see above.
                 let (k, v) = unsafe { (view.f32(k, 0, counts.tokens), view.f32(v, 0, counts.tokens)) };
-                self.caches[index].store(isa, &self.pool, &slots, k, v).map_err(RunError::from)
+                let cache = self.caches.keys_and_values(*cache)?;
+                cache.store(isa, &self.pool, &slots, k, v).map_err(RunError::from)
+            }
+            Kernel::ShortConv { cache, weights, x, out } => {
+                let runs = inputs.state_runs(self.caches.spec(*cache).group)?;
+                // SAFETY: see above.
+                let (x, out) =
+                    unsafe { (view.f32(x, 0, counts.tokens), view.f32_mut(out, 0, counts.tokens)) };
+                let states = self.caches.states(*cache)?;
+                weights.run(isa, &self.pool, states, &runs, x, out).map_err(RunError::from)
+            }
+            Kernel::Scan { cache, weights, x, dt, bc, out } => {
+                let runs = inputs.state_runs(self.caches.spec(*cache).group)?;
+                let n = counts.tokens;
+                // SAFETY: see above.
+                let (inputs, out) = unsafe {
+                    let inputs =
+                        ScanInputs { x: view.f32(x, 0, n), dt: view.f32(dt, 0, n), bc: view.f32(bc, 0, n) };
+                    (inputs, view.f32_mut(out, 0, n))
+                };
+                let states = self.caches.states(*cache)?;
+                weights.run(isa, &self.pool, states, &runs, inputs, out).map_err(RunError::from)
             }
             Kernel::Attention { attention, sinks, q, out } => {
-                let index = attention.cache.0 as usize;
-                let spec = &self.layout.caches[index];
-                let plan = find_attention(&self.attentions, attention, spec);
+                let plan = find_attention(&self.attentions, attention, self.caches.spec(attention.cache));
                 let plan = plan.ok_or_else(|| RunError::Plan("an attention without its plan".into()))?;
                 // SAFETY: see above.
                 let (q, out) =
                     unsafe { (view.f32(q, 0, counts.tokens), view.f32_mut(out, 0, counts.tokens)) };
-                let (cache, sinks) = (&self.caches[index], sinks.as_deref());
+                let (cache, sinks) = (&*self.caches.keys_and_values(attention.cache)?, sinks.as_deref());
                 plan.run(&self.pool, cache, q, sinks, out, &mut self.attention_scratch)
                     .map_err(RunError::from)
             }

@@ -35,6 +35,8 @@ fn works_on_rows(op: &Op) -> bool {
         Op::Norm(_)
             | Op::Add
             | Op::AddRow { .. }
+            | Op::Mul
+            | Op::MulWeight { .. }
             | Op::Glu(_)
             | Op::GluClamped(_)
             | Op::Activate(_)

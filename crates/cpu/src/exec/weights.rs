@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use wootz_graph::op::Op;
+use wootz_graph::op::{Op, Scan, ShortConv};
 use wootz_graph::{Graph, RunError, WeightId, WeightInfo, WeightSource, WeightTable};
 use wootz_quant::WeightType;
 
 use crate::linear::{self, StoredMatrix};
 use crate::memory::Slabs;
 use crate::pool::{Chunks, Pool};
+use crate::recurrent::{ConvWeights, ScanWeights};
 use crate::{ActForm, CpuError, PackedMatrix};
 
 /// A matrix to multiply with.
@@ -93,6 +94,8 @@ pub(super) struct Weights {
     slabs: Slabs,
     products: HashMap<Part, Arc<Matrix>>,
     vectors: HashMap<WeightId, Arc<[f32]>>,
+    convs: HashMap<Part, Arc<ConvWeights>>,
+    scans: HashMap<WeightId, Arc<ScanWeights>>,
 }
 
 impl Weights {
@@ -108,8 +111,16 @@ impl Weights {
         pool: &Pool,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Weights, RunError> {
-        let (products, vectors) = (HashMap::new(), HashMap::new());
-        let mut weights = Weights { table, source, room, slabs: Slabs::default(), products, vectors };
+        let mut weights = Weights {
+            table,
+            source,
+            room,
+            slabs: Slabs::default(),
+            products: HashMap::new(),
+            vectors: HashMap::new(),
+            convs: HashMap::new(),
+            scans: HashMap::new(),
+        };
         let mut done = 0;
         for node in &graph.nodes {
             let parts = match &node.op {
@@ -171,13 +182,43 @@ impl Weights {
 
     /// A vector, if there is one.
     pub(super) fn opt_vector(&mut self, weight: Option<WeightId>) -> Result<Option<Arc<[f32]>>, RunError> {
-        let Some(weight) = weight else { return Ok(None) };
+        weight.map(|weight| self.vector(weight)).transpose()
+    }
+
+    /// All elements of a weight.
+    pub(super) fn vector(&mut self, weight: WeightId) -> Result<Arc<[f32]>, RunError> {
         if let Some(vector) = self.vectors.get(&weight) {
-            return Ok(Some(vector.clone()));
+            return Ok(vector.clone());
         }
         let vector: Arc<[f32]> = self.table.elements(&*self.source, weight)?.into();
         self.vectors.insert(weight, vector.clone());
-        Ok(Some(vector))
+        Ok(vector)
+    }
+
+    /// The weights of a convolution of so many channels.
+    pub(super) fn conv(&mut self, conv: &ShortConv, channels: u32) -> Result<Arc<ConvWeights>, RunError> {
+        let part = Part { weight: conv.weight, first: u64::from(conv.first), rows: u64::from(channels) };
+        if let Some(weights) = self.convs.get(&part) {
+            return Ok(weights.clone());
+        }
+        let all = self.table.elements(&*self.source, conv.weight)?;
+        let width = conv.width as usize;
+        let factors = &all[conv.first as usize * width..][..channels as usize * width];
+        let bias = self.part_of_vector(conv.bias, conv.first, channels)?;
+        let weights = Arc::new(ConvWeights::new(factors, width, bias.as_deref())?);
+        self.convs.insert(part, weights.clone());
+        Ok(weights)
+    }
+
+    /// The weights of a scan.
+    pub(super) fn scan(&mut self, scan: &Scan) -> Result<Arc<ScanWeights>, RunError> {
+        if let Some(weights) = self.scans.get(&scan.a) {
+            return Ok(weights.clone());
+        }
+        let elements = |id| self.table.elements(&*self.source, id);
+        let weights = Arc::new(ScanWeights::new(scan, &elements(scan.a)?, &elements(scan.d)?)?);
+        self.scans.insert(scan.a, weights.clone());
+        Ok(weights)
     }
 
     /// Some elements of a vector, if there is one.

@@ -5,7 +5,7 @@ use wootz_graph::{BlockTable, TableSet};
 use wootz_quant::WeightType;
 
 pub(crate) fn spec(kv_heads: u32, k_dim: u32, v_dim: u32) -> CacheSpec {
-    CacheSpec { layer: 0, group: 0, kv_heads, k_dim, v_dim }
+    CacheSpec { layer: 0, group: 0, kv_heads, k_dim, v_dim, state: 0 }
 }
 
 /// What a cache of type `ty` gives back for a head, by the encoders and decoders of weights.
@@ -83,7 +83,7 @@ fn a_cache_gives_back_what_its_type_keeps() {
             for (isa, workers) in isas().into_iter().flat_map(|isa| [(isa, 1), (isa, 3)]) {
                 let spec = spec(heads as u32, k_dim as u32, v_dim as u32);
                 let mut cache = KvCache::new(&spec, k_type, v_type, 7).unwrap();
-                assert!(cache.block_bytes() >= spec.block_bytes(k_type, v_type));
+                assert!(cache.blocks().block_bytes() >= spec.block_bytes(k_type, v_type));
                 cache.store(isa, &Pool::new(workers).unwrap(), &slots, &k, &v).unwrap();
                 let pad = cache.layout().v_pad;
                 for (token, (position, sequence)) in positions.iter().zip(&sequences).enumerate() {
@@ -100,10 +100,12 @@ fn a_cache_gives_back_what_its_type_keeps() {
                         assert_eq!(bits(&found), bits(&rounded(v_type, &v[row * v_dim..][..v_dim])));
                     }
                 }
-                let all = cache.buffer.to_vec();
+                let all = cache.blocks().all().to_vec();
                 assert!(*contents.get_or_insert(all.clone()) == all, "{isa} with {workers} workers");
                 // Blocks that no position is in stay as they were.
-                assert!([1, 4].iter().all(|b| cache.block(*b).unwrap().iter().all(|byte| *byte == 0)));
+                assert!(
+                    [1, 4].iter().all(|b| cache.blocks().block(*b).unwrap().iter().all(|byte| *byte == 0))
+                );
             }
         }
     }
@@ -129,19 +131,22 @@ fn what_a_type_cannot_hold_comes_back_as_nan() {
 #[test]
 fn blocks_are_copied_saved_and_restored() {
     let mut cache = KvCache::new(&spec(2, 64, 64), KvType::F16, KvType::F16, 4).unwrap();
-    assert_eq!((cache.blocks(), cache.block_bytes(), cache.bytes()), (4, 16384, 65536));
+    assert_eq!(
+        (cache.blocks().count(), cache.blocks().block_bytes(), cache.blocks().bytes()),
+        (4, 16384, 65536)
+    );
     let bytes: Vec<u8> = (0..16384).map(|i| (i % 251) as u8).collect();
-    cache.write_block(2, &bytes).unwrap();
-    cache.copy_block(2, 0).unwrap();
-    assert_eq!(cache.block(0).unwrap(), bytes);
-    assert_eq!(cache.block(2).unwrap(), bytes);
-    assert!(cache.block(1).unwrap().iter().chain(cache.block(3).unwrap()).all(|b| *b == 0));
+    cache.blocks_mut().write_block(2, &bytes).unwrap();
+    cache.blocks_mut().copy_block(2, 0).unwrap();
+    assert_eq!(cache.blocks().block(0).unwrap(), bytes);
+    assert_eq!(cache.blocks().block(2).unwrap(), bytes);
+    assert!(cache.blocks().block(1).unwrap().iter().chain(cache.blocks().block(3).unwrap()).all(|b| *b == 0));
     let missing = CpuError::Index { what: "cache block", found: 4, limit: 4 };
-    assert_eq!(cache.block(4).unwrap_err(), missing);
-    assert_eq!(cache.copy_block(4, 0).unwrap_err(), missing);
-    assert_eq!(cache.copy_block(0, 4).unwrap_err(), missing);
-    assert_eq!(cache.write_block(4, &bytes).unwrap_err(), missing);
-    assert!(cache.write_block(0, &bytes[1..]).is_err());
+    assert_eq!(cache.blocks().block(4).unwrap_err(), missing);
+    assert_eq!(cache.blocks_mut().copy_block(4, 0).unwrap_err(), missing);
+    assert_eq!(cache.blocks_mut().copy_block(0, 4).unwrap_err(), missing);
+    assert_eq!(cache.blocks_mut().write_block(4, &bytes).unwrap_err(), missing);
+    assert!(cache.blocks_mut().write_block(0, &bytes[1..]).is_err());
 }
 
 #[test]

@@ -11,6 +11,7 @@ enum Function {
     Gelu,
     GeluErf,
     GeluQuick,
+    Softplus,
 }
 use Function::*;
 
@@ -37,6 +38,7 @@ impl Op for Apply<'_> {
                     Gelu => gelu::<S>(x),
                     GeluErf => gelu_erf::<S>(x),
                     GeluQuick => swish::<S>(x, 1.702),
+                    Softplus => softplus::<S>(x),
                 };
                 S::f_store(y.as_mut_ptr(), value);
             }
@@ -97,6 +99,7 @@ fn oracle(function: Function, x: f64) -> f64 {
         GeluErf if x < 0.0 => x * normal_tail(-x),
         GeluErf => x - x * normal_tail(x),
         GeluQuick => x / (1.0 + (-1.702 * x).exp()),
+        Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
     }
 }
 
@@ -132,6 +135,7 @@ fn functions_are_accurate() {
         (Gelu, -3.0, 10.0, 16.0),
         (GeluErf, -12.0, 12.0, 7.0),
         (GeluQuick, -5.0, 20.0, 8.0),
+        (Softplus, -87.0, 87.0, 4.0),
     ] {
         let found = worst(function, from, to);
         assert!(found <= limit, "{function:?}: {found} ulp");
@@ -177,6 +181,9 @@ fn odd_inputs_stay_odd() {
     assert_eq!(apply(Tanh, &x)[1..3], [1.0, -1.0]);
     assert_eq!(apply(Sigmoid, &x)[1..3], [1.0, 0.0]);
     assert_eq!(apply(GeluErf, &x)[1], inf);
+    let softplus = apply(Softplus, &x);
+    assert!(softplus[0].is_nan());
+    assert_eq!(softplus[1..5], [inf, 0.0, 1e38, 0.0]);
 }
 
 #[test]

@@ -189,11 +189,63 @@ args! {
         unused: u32,
     }
 
+    /// Where a step's sequences find their states.
+    StateTables {
+        /// One more than the largest sequence number.
+        sequences: Ptr<u32>,
+        /// First row, by sequence.
+        starts: Ptr<u32>,
+        /// Rows, by sequence.
+        counts: Ptr<u32>,
+        /// Of each token.
+        positions: Ptr<i32>,
+        /// Number of the first block held, by sequence.
+        first_blocks: Ptr<u32>,
+        /// Physical blocks `[sequences, max_blocks]`.
+        blocks: Ptr<u32>,
+        max_blocks: u32,
+        unused: u32,
+    }
+
+    /// Convolution over the last tokens; a state is `[width - 1, channels]`.
+    ShortConvArgs {
+        tables: StateTables,
+        x: Ptr<f32>,
+        /// `[channels, width]`
+        weight: Ptr<f32>,
+        /// Or null.
+        bias: Ptr<f32>,
+        states: Mut<f32>,
+        out: Mut<f32>,
+        channels: u32,
+        width: u32,
+    }
+
+    /// Selective scan; a state is `[heads, head_dim, state]`.
+    ScanArgs {
+        tables: StateTables,
+        x: Ptr<f32>,
+        dt: Ptr<f32>,
+        bc: Ptr<f32>,
+        /// `[heads, rates]`
+        a: Ptr<f32>,
+        d: Ptr<f32>,
+        states: Mut<f32>,
+        out: Mut<f32>,
+        heads: u32,
+        head_dim: u32,
+        state: u32,
+        groups: u32,
+        rates: u32,
+        /// Threads of a channel.
+        lanes: u32,
+    }
+
     /// One operation on single elements.
     ElementwiseArgs {
         rows: Ptr<u32>,
         x: Ptr<f32>,
-        /// Second operand; or null.
+        /// Second operand, or a row of it; or null.
         y: Ptr<f32>,
         out: Mut<f32>,
         cols: u32,

@@ -6,6 +6,7 @@ pub(crate) mod batch;
 mod expert_tests;
 mod forms;
 mod matvec;
+pub(crate) mod recurrent;
 pub(crate) mod router;
 mod simple;
 pub(crate) mod sorted;

@@ -32,6 +32,8 @@ enum ElementOp {
     Activate(Activation),
     Glu(Activation),
     GluClamped(ClampedGlu),
+    Mul,
+    MulWeight,
 }
 
 /// The number of a cache type in kernels.
@@ -87,6 +89,13 @@ impl Resolver<'_> {
             }
             Op::Activate(a) => Ok(self.elementwise(ElementOp::Activate(*a), input(0)?, None, out(0)?)),
             Op::Add => Ok(self.elementwise(ElementOp::Add, input(0)?, Some(input(1)?), out(0)?)),
+            Op::Mul => Ok(self.elementwise(ElementOp::Mul, input(0)?, Some(input(1)?), out(0)?)),
+            Op::MulWeight { weight } => {
+                let factors = self.weights.vector(Some(*weight), 0)?;
+                Ok(self.elements(ElementOp::MulWeight, input(0)?, factors, out(0)?))
+            }
+            Op::ShortConv(conv) => self.short_conv(conv, node),
+            Op::Scan(scan) => self.scan(scan, node),
             Op::Scale { factor } => Ok(self.elementwise(ElementOp::Scale(*factor), input(0)?, None, out(0)?)),
             Op::Softcap { cap } => Ok(self.elementwise(ElementOp::Softcap(*cap), input(0)?, None, out(0)?)),
             Op::Gather => Ok(self.gather(input(0)?, input(1)?, out(0)?)),
@@ -308,6 +317,10 @@ impl Resolver<'_> {
     }
 
     fn elementwise(&self, op: ElementOp, x: Value, y: Option<Value>, out: Value) -> Launch {
+        self.elements(op, x, y.map_or(Ptr::NULL, |y| y.ptr()), out)
+    }
+
+    fn elements(&self, op: ElementOp, x: Value, y: Ptr<f32>, out: Value) -> Launch {
         let (op, activation, factor, limit) = match op {
             ElementOp::Add => (0, 0, 0.0, 0.0),
             ElementOp::Scale(factor) => (1, 0, factor, 0.0),
@@ -315,11 +328,13 @@ impl Resolver<'_> {
             ElementOp::Activate(a) => (3, a as u32, 0.0, 0.0),
             ElementOp::Glu(a) => (4, a as u32, 0.0, 0.0),
             ElementOp::GluClamped(unit) => (5, 0, unit.alpha, unit.limit),
+            ElementOp::Mul => (6, 0, 0.0, 0.0),
+            ElementOp::MulWeight => (7, 0, 0.0, 0.0),
         };
         let args = ElementwiseArgs {
             rows: self.rows(x.rows),
             x: x.ptr(),
-            y: y.map_or(Ptr::NULL, |y| y.ptr()),
+            y,
             out: out.out(),
             cols: x.cols,
             op,

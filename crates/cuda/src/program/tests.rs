@@ -3,7 +3,7 @@
 use wootz_graph::op::{Activation, Attention, Norm, NormKind, Op, Rope, RopeStyle};
 use wootz_graph::{
     CacheGroup, CacheId, CacheLayout, CacheSpec, Graph, GraphBuilder, GraphKey, KvType, Output, Outputs,
-    Plan, ValueId, Wants, WeightInfo, WeightTable, passes,
+    Plan, Reach, ValueId, Wants, WeightInfo, WeightTable, passes,
 };
 use wootz_quant::WeightType;
 
@@ -36,7 +36,7 @@ fn weights_of(o: WeightType, down: WeightType) -> WeightTable {
 
 fn graph(table: &WeightTable, tokens: u32, seqs: u32) -> Graph {
     let key = GraphKey { tokens, seqs, outputs: Outputs::All, kv_span: 256, wants: Wants::Logits };
-    let spec = CacheSpec { layer: 0, group: 0, kv_heads: 4, k_dim: 64, v_dim: 64 };
+    let spec = CacheSpec { layer: 0, group: 0, kv_heads: 4, k_dim: 64, v_dim: 64, state: 0 };
     let mut b = GraphBuilder::new(key, table, vec![spec]);
     let norm = |b: &mut GraphBuilder<'_>, x: ValueId| {
         let weight = Some(b.weight("norm"));
@@ -156,7 +156,7 @@ fn forms(table: &WeightTable, ty: KvType, tokens: u32) -> (Plan, Forms) {
     let plan = plan_of_sequences(table, tokens, tokens, Kernels::Fast);
     let layout = CacheLayout {
         caches: plan.graph.caches.clone(),
-        groups: vec![CacheGroup { window: None, blocks: 8 }],
+        groups: vec![CacheGroup { reach: Reach::Full, blocks: 8 }],
         k_type: ty,
         v_type: ty,
     };

@@ -3,12 +3,14 @@
 //! Weights are decoded to f32 row by row, sums run in f64, nothing is quantised but what the cache type says.
 
 mod ops;
+mod recurrent;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use wootz_quant::WeightType;
 
-use crate::cache::{BLOCK_TOKENS, CacheLayout, KvType};
+use crate::cache::{BLOCK_TOKENS, CacheId, CacheLayout, KvType};
 use crate::error::RunError;
 use crate::graph::{Elem, Graph, Output, Type, ValueId};
 use crate::op::{Input, Op};
@@ -43,10 +45,11 @@ impl Data {
     }
 }
 
-/// Keys and values of one cache, by physical slot.
+/// Keys and values of one cache by physical slot, or states by physical block.
 struct Cache {
     k: Vec<f32>,
     v: Vec<f32>,
+    states: Vec<f32>,
 }
 
 /// Runs graphs over one model's weights and caches.
@@ -64,11 +67,13 @@ impl Interpreter {
             .caches
             .iter()
             .map(|c| {
-                let slots = layout.groups[c.group as usize].blocks as usize * BLOCK_TOKENS;
+                let blocks = layout.groups[c.group as usize].blocks as usize;
+                let slots = blocks * BLOCK_TOKENS;
                 let heads = c.kv_heads as usize;
                 Cache {
                     k: vec![0.0; slots * heads * c.k_dim as usize],
                     v: vec![0.0; slots * heads * c.v_dim as usize],
+                    states: vec![0.0; blocks * c.state as usize],
                 }
             })
             .collect();
@@ -175,6 +180,35 @@ impl Interpreter {
             }
             Op::Activate(a) => Data::F32(data(0).f32().iter().map(|x| ops::activate(*a, *x)).collect()),
             Op::Add => Data::F32(data(0).f32().iter().zip(data(1).f32()).map(|(a, b)| a + b).collect()),
+            Op::Mul => Data::F32(data(0).f32().iter().zip(data(1).f32()).map(|(a, b)| a * b).collect()),
+            Op::MulWeight { weight } => {
+                let w = self.weights.elements(&*self.source, *weight)?;
+                Data::F32(data(0).f32().iter().zip(w.iter().cycle()).map(|(a, b)| a * b).collect())
+            }
+            Op::ShortConv(conv) => {
+                let conv = recurrent::Conv {
+                    conv,
+                    weight: &self.weights.elements(&*self.source, conv.weight)?,
+                    bias: conv.bias.map(|b| self.row(b, 0)).transpose()?,
+                    channels: cols(0),
+                };
+                let x = data(0).f32();
+                let y = self
+                    .states(conv.conv.cache, inputs, x.len(), |run, state, y| conv.run(x, run, state, y))?;
+                return Ok(vec![Data::F32(y), Data::State]);
+            }
+            Op::Scan(scan) => {
+                let scan = recurrent::Scanned {
+                    scan,
+                    a: &self.weights.elements(&*self.source, scan.a)?,
+                    d: &self.weights.elements(&*self.source, scan.d)?,
+                };
+                let (x, dt, bc) = (data(0).f32(), data(1).f32(), data(2).f32());
+                let run =
+                    |run: Range<usize>, state: &mut [f32], y: &mut [f32]| scan.run(x, dt, bc, run, state, y);
+                let y = self.states(scan.scan.cache, inputs, x.len(), run)?;
+                return Ok(vec![Data::F32(y), Data::State]);
+            }
             Op::AddRow { table, row } => {
                 let w = self.row(*table, u64::from(*row))?;
                 Data::F32(data(0).f32().iter().zip(w.iter().cycle()).map(|(a, b)| a + b).collect())
@@ -238,6 +272,40 @@ impl Interpreter {
         let mut out = vec![0.0; info.cols as usize];
         info.decode(&bytes, &mut out)?;
         Ok(out)
+    }
+
+    /// Takes the states of a step's sequences through `run`, from each place where they are kept to the next: (tokens,
+    /// state, all results `[tokens, _]`, `len` elements in all).
+    fn states(
+        &mut self,
+        cache: CacheId,
+        inputs: &StepInputs<'_>,
+        len: usize,
+        run: impl Fn(Range<usize>, &mut [f32], &mut [f32]),
+    ) -> Result<Vec<f32>, RunError> {
+        let spec = &self.layout.caches[cache.0 as usize];
+        let n = spec.state as usize;
+        let states = &mut self.caches[cache.0 as usize].states;
+        let all = states.len();
+        let place = |block: u32| {
+            let first = block as usize * n;
+            let missing = || RunError::Input(format!("state {block} does not exist"));
+            if first + n <= all { Ok(first..first + n) } else { Err(missing()) }
+        };
+        let mut y = vec![0.0; len];
+        for sequence in inputs.state_runs(spec.group)? {
+            let mut state = match sequence.from {
+                Some(block) => states[place(block)?].to_vec(),
+                None => vec![0.0; n],
+            };
+            let mut first = sequence.tokens.start;
+            for (end, block) in sequence.writes {
+                run(first..end, &mut state, &mut y);
+                states[place(block)?].copy_from_slice(&state);
+                first = end;
+            }
+        }
+        Ok(y)
     }
 
     fn store(&mut self, id: usize, k: &[f32], v: &[f32], inputs: &StepInputs<'_>) -> Result<(), RunError> {

@@ -1,7 +1,6 @@
 //! Where a step must wait for the steps before it.
 
 use crate::graph::{Type, ValueId};
-use crate::op::Op;
 use crate::plan::{After, Plan, Span, Step};
 
 /// Fills in what every step reads and writes, and puts a barrier before each step that touches bytes which a step
@@ -40,10 +39,10 @@ fn touched(plan: &Plan, step: &Step) -> (Vec<Span>, Vec<Span>) {
     let mut writes: Vec<Span> = step.outs.iter().filter_map(place).collect();
     writes.extend(step.scratch.map(Span::Arena));
     for node in &step.nodes {
-        match &plan.graph.node(*node).op {
-            Op::StoreKv { cache } => writes.push(Span::Cache(*cache)),
-            Op::Attention(a) => reads.push(Span::Cache(a.cache)),
-            _ => {}
+        let op = &plan.graph.node(*node).op;
+        match op.writes() {
+            Some(cache) => writes.push(Span::Cache(cache)),
+            None => reads.extend(op.cache().map(Span::Cache)),
         }
     }
     (reads, writes)

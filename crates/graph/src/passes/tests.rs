@@ -71,7 +71,7 @@ fn weights() -> WeightTable {
 
 fn graph(weights: &WeightTable, softcap: bool) -> Graph {
     let key = GraphKey { tokens: 8, seqs: 1, outputs: Outputs::Some(1), kv_span: 64, wants: Wants::Logits };
-    let cache = CacheSpec { layer: 0, group: 0, kv_heads: 2, k_dim: 32, v_dim: 32 };
+    let cache = CacheSpec { layer: 0, group: 0, kv_heads: 2, k_dim: 32, v_dim: 32, state: 0 };
     let mut b = GraphBuilder::new(key, weights, vec![cache]);
     let norm = |b: &mut GraphBuilder<'_>, x| {
         let weight = Some(b.weight("norm"));

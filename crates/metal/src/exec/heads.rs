@@ -78,11 +78,7 @@ impl StepBuilder<'_, '_> {
         let (turns, streams) = tables.map_or((None, None), |t| (Some(t.turns), t.streams));
         let positions = if streams.is_some() { StepPart::Streams } else { StepPart::Positions };
         let group = store.map_or(0, |(_, cache)| self.group(cache));
-        let cache = store.map(|(_, cache)| {
-            let buffers = self.cache(cache);
-            (Place::Fixed(buffers.k.clone()), Place::Fixed(buffers.v.clone()))
-        });
-        let (cache_k, cache_v) = cache.unzip();
+        let (cache_k, cache_v) = store.map(|(_, cache)| self.keys_and_values(cache)).transpose()?.unzip();
         let call = self
             .function(function)
             .bind_some("q", query.as_ref().map(|(_, x, _)| self.place(*x)).transpose()?)
@@ -121,11 +117,12 @@ impl StepBuilder<'_, '_> {
             .set("has_window", a.window.is_some())
             .set("has_softcap", a.softcap.is_some())
             .set("has_sinks", a.sinks.is_some());
+        let (cache_k, cache_v) = self.keys_and_values(a.cache)?;
         let call = self
             .function(function)
             .bind("q", self.place(q)?)
-            .bind("cache_k", Place::Fixed(self.cache(a.cache).k.clone()))
-            .bind("cache_v", Place::Fixed(self.cache(a.cache).v.clone()))
+            .bind("cache_k", cache_k)
+            .bind("cache_v", cache_v)
             .bind("spans", Place::Step(StepPart::Spans(spec.group)))
             .bind("blocks", Place::Step(StepPart::Blocks))
             .bind("tiles", Place::Step(StepPart::Tiles))
@@ -183,11 +180,12 @@ impl StepBuilder<'_, '_> {
         };
         let sinks = self.vector(a.sinks)?;
         let y = self.place(out)?;
+        let (cache_k, cache_v) = self.keys_and_values(a.cache)?;
         let first = self
             .function(function("attention"))
             .bind("q", self.place(q)?)
-            .bind("cache_k", Place::Fixed(self.cache(a.cache).k.clone()))
-            .bind("cache_v", Place::Fixed(self.cache(a.cache).v.clone()))
+            .bind("cache_k", cache_k)
+            .bind("cache_v", cache_v)
             .bind("spans", Place::Step(StepPart::Spans(spec.group)))
             .bind("blocks", Place::Step(StepPart::Blocks))
             .bind_some("sinks", sinks.clone())

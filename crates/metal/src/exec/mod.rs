@@ -7,6 +7,7 @@ mod measure;
 mod pick;
 mod products;
 mod program;
+mod recurrent;
 mod rope;
 mod step;
 mod transfer;
@@ -159,6 +160,14 @@ impl MetalExecutor {
         let mut buffers = Vec::new();
         for spec in &layout.caches {
             let blocks = u64::from(layout.groups[spec.group as usize].blocks);
+            if spec.is_state() {
+                let label = format!("state of layer {}", spec.layer);
+                let bytes = blocks * size_of::<f32>() as u64 * u64::from(spec.state);
+                let buffer = device.buffer(bytes, transfer.gpu_mode(), &label).map_err(on)?;
+                buffers.push(buffer.clone());
+                caches.push(CacheBuffers::State(Slice::whole(&buffer)));
+                continue;
+            }
             let positions = blocks * u64::from(spec.kv_heads) * wootz_graph::BLOCK_TOKENS as u64;
             let mut make = |ty: wootz_graph::KvType, dim: u32, what: &str| {
                 let bytes = positions * ty.bytes(dim as usize) as u64;
@@ -169,7 +178,7 @@ impl MetalExecutor {
             };
             let k = make(layout.k_type, spec.k_dim, "keys").map_err(on)?;
             let v = make(layout.v_type, spec.v_dim, "values").map_err(on)?;
-            caches.push(CacheBuffers { k, v });
+            caches.push(CacheBuffers::KeysValues { k, v });
         }
         let growing = |mode, label: &str| Growing::new(&*device, 1, mode, label);
         let arena = growing(transfer.gpu_mode(), "arena").map_err(on)?;
@@ -265,6 +274,7 @@ impl MetalExecutor {
     ) -> Result<Pending, RunError> {
         let key = program.plan.graph.key;
         inputs.check(&key)?;
+        inputs.check_states(&self.layout.groups)?;
         let outputs = inputs.output_rows(&key);
         let reach = sampling.map(|sampling| self.pick_launches(program, sampling, outputs)).transpose()?;
         let program = &*program;
@@ -404,7 +414,7 @@ impl MetalExecutor {
         }
         let own = self.caches.iter().zip(&self.layout.caches).filter(|(_, s)| s.group == group);
         let pieces = own.flat_map(|(cache, _)| {
-            [&cache.k, &cache.v].map(|s| {
+            cache.pieces().map(|s| {
                 let bytes = s.bytes / u64::from(blocks);
                 s.part(u64::from(block) * bytes, bytes)
             })
@@ -433,7 +443,7 @@ impl Executor for MetalExecutor {
         let staged = self.staged.as_ref().map_or(0, |b| b.buffer.len());
         MemoryUse {
             weights: self.weights.bytes(),
-            caches: self.caches.iter().map(|c| c.k.bytes + c.v.bytes).sum(),
+            caches: self.caches.iter().flat_map(CacheBuffers::pieces).map(|s| s.bytes).sum(),
             scratch: self.arena.buffer.len() + staged + self.slots.iter().map(buffers).sum::<u64>(),
         }
     }

@@ -42,10 +42,21 @@ pub(super) struct OutputPlace {
     pub(super) cols: usize,
 }
 
-/// Keys and values of one cache.
-pub(super) struct CacheBuffers {
-    pub(super) k: Slice,
-    pub(super) v: Slice,
+/// What one cache holds.
+pub(super) enum CacheBuffers {
+    KeysValues { k: Slice, v: Slice },
+    State(Slice),
+}
+
+impl CacheBuffers {
+    /// All memory of the cache: pieces with a part for each block.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = &Slice> {
+        let (first, second) = match self {
+            CacheBuffers::KeysValues { k, v } => (k, Some(v)),
+            CacheBuffers::State(states) => (states, None),
+        };
+        std::iter::once(first).chain(second)
+    }
 }
 
 /// What the kernel computes a rotary embedding from.
@@ -203,6 +214,14 @@ impl StepBuilder<'_, '_> {
         &self.compiler.caches[id.0 as usize]
     }
 
+    /// Keys and values of a cache.
+    pub(super) fn keys_and_values(&self, id: CacheId) -> Result<(Place, Place), RunError> {
+        match self.cache(id) {
+            CacheBuffers::KeysValues { k, v } => Ok((Place::Fixed(k.clone()), Place::Fixed(v.clone()))),
+            CacheBuffers::State(_) => Err(RunError::Plan(format!("cache {} holds a state", id.0))),
+        }
+    }
+
     /// The cache group of a cache.
     pub(super) fn group(&self, id: CacheId) -> u32 {
         self.graph.caches[id.0 as usize].group
@@ -242,6 +261,10 @@ impl StepBuilder<'_, '_> {
             Op::Rope(_) | Op::StoreKv { .. } => self.heads()?,
             Op::Attention(attention) => return self.attention(attention, node.ins[0], node.outs[0]),
             Op::AddRow { table, row } => self.add_row(*table, *row, node.ins[0], node.outs[0])?,
+            Op::ShortConv(conv) => self.short_conv(conv, node)?,
+            Op::Scan(scan) => self.scan(scan, node)?,
+            Op::MulWeight { weight } => self.mul_weight(*weight, node.ins[0], node.outs[0])?,
+            Op::Mul => self.elements("mul", 0.0, 0, &["a", "b"], &node.ins, node.outs[0])?,
             Op::Add => self.elements("add", 0.0, 0, &["a", "b"], &node.ins, node.outs[0])?,
             Op::Glu(a) => {
                 self.elements("glu", 0.0, activation(*a), &["gate", "up"], &node.ins, node.outs[0])?
@@ -362,6 +385,20 @@ impl StepBuilder<'_, '_> {
         self.finish(call, threads, move |c| {
             let args = ClampedGluArgs { count: rows(c) * cols, alpha: unit.alpha, limit: unit.limit };
             Shape { args: ArgBytes::of(args), grid: [args.count.div_ceil(threads), 1, 1] }
+        })
+    }
+
+    /// Each row times the elements of a weight.
+    fn mul_weight(&self, weight: WeightId, x: ValueId, out: ValueId) -> Result<Launch, RunError> {
+        let call = self
+            .call(Library::plain("elementwise"), "mul_weight")
+            .bind("x", self.place(x)?)
+            .bind_some("weight", self.vector(Some(weight))?)
+            .bind("y", self.place(out)?);
+        let (rows, cols, threads) = (self.rows(out), self.cols(out), self.threads());
+        self.finish(call, threads, move |c| Shape {
+            args: ArgBytes::of(RowsArgs { rows: rows(c), cols }),
+            grid: [cols.div_ceil(threads), rows(c), 1],
         })
     }
 

@@ -14,6 +14,8 @@ pub(super) struct Counts {
     pub(super) outputs: u32,
     /// Entries of [`StepPart::Tiles`].
     pub(super) tiles: u32,
+    /// Entries of [`StepPart::Runs`].
+    pub(super) runs: u32,
     /// Entries of [`StepPart::Blocks`].
     pub(super) blocks: u32,
     /// Entries of [`StepPart::Picks`].
@@ -33,6 +35,8 @@ pub(super) enum StepPart {
     OutputRows,
     /// Runs of up to [`TILE`] tokens of one sequence.
     Tiles,
+    /// Runs of tokens of one sequence, whole.
+    Runs,
     /// Slot in the cache group that each token is written to.
     Slots(u32),
     /// A [`TokenSpan`] for each token.
@@ -55,6 +59,7 @@ pub(super) struct StepLayout {
     tokens: u64,
     outputs: u64,
     tiles: u64,
+    runs: u64,
     groups: u64,
     hidden_cols: u32,
     /// Positions of a token in streams, if any.
@@ -78,6 +83,7 @@ impl StepLayout {
             tokens: round(key.tokens),
             outputs: round(key.output_rows()),
             tiles: round(2 * tiles),
+            runs: round(2 * key.seqs.min(key.tokens)),
             groups: groups as u64,
             hidden_cols,
             streams,
@@ -87,12 +93,13 @@ impl StepLayout {
     /// First byte of a part in a step with these counts.
     pub(super) fn offset(&self, part: StepPart, counts: Counts) -> u64 {
         let end = |part| (self.offset(part, counts) + self.bytes(part, counts)).next_multiple_of(ALIGN);
-        let group = |g: u64| 2 * self.tokens + self.outputs + self.tiles + g * 5 * self.tokens;
+        let group = |g: u64| 2 * self.tokens + self.outputs + self.tiles + self.runs + g * 5 * self.tokens;
         match part {
             StepPart::Tokens => 0,
             StepPart::Positions => self.tokens,
             StepPart::OutputRows => 2 * self.tokens,
             StepPart::Tiles => 2 * self.tokens + self.outputs,
+            StepPart::Runs => 2 * self.tokens + self.outputs + self.tiles,
             StepPart::Slots(g) => group(u64::from(g)),
             StepPart::Spans(g) => group(u64::from(g)) + self.tokens,
             StepPart::Blocks => group(self.groups),
@@ -109,6 +116,7 @@ impl StepLayout {
             StepPart::Tokens | StepPart::Positions | StepPart::Slots(_) => 4 * u64::from(counts.tokens),
             StepPart::OutputRows => 4 * u64::from(counts.outputs),
             StepPart::Tiles => 8 * u64::from(counts.tiles),
+            StepPart::Runs => 8 * u64::from(counts.runs),
             StepPart::Spans(_) => 16 * u64::from(counts.tokens),
             StepPart::Blocks => 4 * u64::from(counts.blocks),
             StepPart::Picks => size_of::<PickRow>() as u64 * u64::from(counts.picks),
@@ -140,6 +148,9 @@ impl StepLayout {
         let runs = runs(inputs);
         let tiles = tiles(&runs);
         put(StepPart::Tiles, bytemuck::cast_slice(&tiles));
+        let whole: Vec<TokenTile> =
+            runs.iter().map(|r| TokenTile { first: r.start as u32, count: r.len() as u32 }).collect();
+        put(StepPart::Runs, bytemuck::cast_slice(&whole));
         let ends = ends(inputs, &runs);
         let mut blocks: Vec<u32> = Vec::new();
         for (g, set) in inputs.groups.iter().enumerate() {
@@ -168,6 +179,7 @@ impl StepLayout {
         }
         data.extend_from_slice(bytemuck::cast_slice(&blocks));
         counts.tiles = tiles.len() as u32;
+        counts.runs = whole.len() as u32;
         counts.blocks = blocks.len() as u32;
         let (rows, edits) = picks(sampling);
         counts.picks = rows.len() as u32;
@@ -277,7 +289,10 @@ mod tests {
         let edits = [wootz_graph::LogitEdit { token: 9, bias: 0.5, seen: 3 }];
         let sampling = Sampling { edits: &edits, top_k: 7, uniform: 0.5, ..Sampling::GREEDY };
         let (data, counts) = layout.pack(&inputs, &[sampling], (tokens(2), 0, 1)).unwrap();
-        assert_eq!(counts, Counts { tokens: 41, outputs: 1, tiles: 3, blocks: 3, picks: 1, edits: 1 });
+        assert_eq!(
+            counts,
+            Counts { tokens: 41, outputs: 1, tiles: 3, runs: 2, blocks: 3, picks: 1, edits: 1 }
+        );
         let part = |part: StepPart| -> Vec<u32> {
             let at = layout.offset(part, counts) as usize;
             let bytes = layout.bytes(part, counts) as usize;
@@ -287,6 +302,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(part(StepPart::Tiles), [0, 32, 32, 8, 40, 1]);
+        assert_eq!(part(StepPart::Runs), [0, 40, 40, 1]);
         assert_eq!(part(StepPart::Positions)[39..], [49, 70]);
         assert_eq!(part(StepPart::OutputRows), [40]);
         let slots = part(StepPart::Slots(0));

@@ -60,7 +60,7 @@ impl TinyModel {
         let blocks = (SPAN / BLOCK_TOKENS) as u32;
         CacheLayout {
             caches: self.arch.caches().to_vec(),
-            groups: self.arch.windows().iter().map(|w| CacheGroup { window: *w, blocks }).collect(),
+            groups: self.arch.reaches().iter().map(|reach| CacheGroup { reach: *reach, blocks }).collect(),
             k_type: kv,
             v_type: kv,
         }
@@ -79,7 +79,7 @@ impl TinyModel {
 
     /// Cache groups.
     pub(crate) fn groups(&self) -> usize {
-        self.arch.windows().len()
+        self.arch.reaches().len()
     }
 
     pub(crate) fn weights(&self) -> &wootz_graph::WeightTable {
@@ -106,7 +106,7 @@ impl TinyModel {
         // Blocks in no order, so that a table that is not used shows.
         let blocks: Vec<u32> = (0..(SPAN / BLOCK_TOKENS) as u32).rev().collect();
         let tables = [BlockTable { first: 0, blocks: &blocks }];
-        let groups = vec![TableSet { tables: &tables }; self.arch.windows().len()];
+        let groups = vec![TableSet { tables: &tables }; self.arch.reaches().len()];
         let mut logits = Vec::new();
         let mut made = Vec::new();
         let mut position = 0;

@@ -11,7 +11,8 @@ pub(crate) struct Sweep {
     pub(crate) long: bool,
 }
 
-const SMALL: &[&str] = &["norm", "rope", "activate", "glu", "add", "softcap", "gather"];
+const SMALL: &[&str] = &["norm", "rope", "activate", "glu", "add", "softcap", "gather", "mul"];
+const RECURRENT: &[&str] = &["short-conv", "scan"];
 /// Weight types with products of their own, a plain type, and one whose blocks are not aligned.
 const COMMON: &[&str] =
     &["linear Q4_0", "linear Q4_K", "linear Q6_K", "linear Q8_0", "linear F16", "linear MXFP4", "block"];
@@ -40,10 +41,16 @@ pub(crate) const SWEEPS: &[Sweep] = &[
     short(&["linear Q4_K", "linear F16", "block"], Profile::wide),
     short(&["attention"], Profile::unified),
     short(&["experts", "router"], Profile::unified),
+    short(RECURRENT, Profile::unified),
+    short(RECURRENT, Profile::discrete),
+    short(RECURRENT, Profile::wide),
     long(SMALL, Profile::wide),
     long(SMALL, Profile::plain),
     long(SMALL, backward),
     long(SMALL, random),
+    long(RECURRENT, Profile::plain),
+    long(RECURRENT, backward),
+    long(RECURRENT, random),
     long(&["linear", "block"], Profile::unified),
     long(COMMON, Profile::wide),
     long(COMMON, Profile::plain),

@@ -13,25 +13,15 @@ use super::tree::{NodeId, Tree};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SeqId(pub(super) u64);
 
-/// Work on the memory of blocks that must be done, in order, before the next step writes.
+/// A copy of a whole block, all layers of the group, that must be made before the next step writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BlockOp {
-    /// Copy a whole block, all layers of the group.
-    Copy {
-        /// Index of the group.
-        group: usize,
-        /// The block to read.
-        src: u32,
-        /// The block to write.
-        dst: u32,
-    },
-    /// Set a state slot to the state before any token.
-    Clear {
-        /// Index of the group.
-        group: usize,
-        /// The slot.
-        block: u32,
-    },
+pub struct BlockCopy {
+    /// Index of the group.
+    pub group: usize,
+    /// The block to read.
+    pub src: u32,
+    /// The block to write.
+    pub dst: u32,
 }
 
 /// Where the tokens of a sequence are in one group; to be read anew for each step, since appending, committing
@@ -41,7 +31,7 @@ pub struct Table<'a> {
     /// Index of the sequence's block that comes first in `blocks`: token `t` is in
     /// `blocks[t / block_tokens - first]`.
     pub first: usize,
-    /// Physical blocks, or the one slot of a state.
+    /// Physical blocks.
     pub blocks: &'a [u32],
 }
 
@@ -108,7 +98,7 @@ pub struct KvCache<S = RandomState> {
     pub(super) tree: Tree<S>,
     pub(super) sequences: HashMap<SeqId, Sequence>,
     pub(super) next_id: u64,
-    pub(super) ops: Vec<BlockOp>,
+    pub(super) copies: Vec<BlockCopy>,
     pub(super) reused_tokens: u64,
     pub(super) evicted_blocks: u64,
     pub(super) copied_blocks: u64,
@@ -147,7 +137,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
             config,
             sequences: HashMap::new(),
             next_id: 0,
-            ops: Vec::new(),
+            copies: Vec::new(),
             reused_tokens: 0,
             evicted_blocks: 0,
             copied_blocks: 0,
@@ -169,23 +159,16 @@ impl<S: BuildHasher + Clone> KvCache<S> {
     /// Starts a sequence with as many of these tokens as are already in the cache; leave out the last token of a
     /// prompt, whose logits must be computed.
     ///
-    /// # Errors
-    /// No slot for a state.
-    pub fn create(&mut self, namespace: &str, tokens: &[u32]) -> Result<(SeqId, PrefixMatch), KvError> {
-        for (group, kind) in self.kinds() {
-            if kind == GroupKind::State && self.available(group) < 1 {
-                return Err(self.out_of_blocks(group, 1));
-            }
-        }
+    pub fn create(&mut self, namespace: &str, tokens: &[u32]) -> (SeqId, PrefixMatch) {
         let found = self.find(namespace, tokens);
         let root = self.tree.root(namespace);
-        let sequence = self.attach(root, found, tokens, &[]);
+        let sequence = self.attach(root, found, tokens);
         let summary = PrefixMatch {
             tokens: sequence.committed,
             shared_blocks: sequence.depth,
             copied_tokens: sequence.committed - sequence.depth * self.config.block_tokens,
         };
-        Ok((self.insert(sequence), summary))
+        (self.insert(sequence), summary)
     }
 
     /// Makes room for tokens that the next step computes.
@@ -198,7 +181,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         let block_tokens = self.config.block_tokens;
         let (old, new) = (sequence.tokens.len(), sequence.tokens.len() + tokens.len());
         let fresh = new.div_ceil(block_tokens) - old.div_ceil(block_tokens);
-        for (group, _) in self.kinds().filter(|(_, kind)| *kind != GroupKind::State) {
+        for group in 0..self.pools.len() {
             if new > old && self.must_copy(&sequence, group) {
                 self.own_tail(&mut sequence, group, fresh);
             }
@@ -221,10 +204,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         let block_tokens = self.config.block_tokens;
         let (old, new) = (sequence.tokens.len(), sequence.tokens.len() + count);
         let fresh = new.div_ceil(block_tokens) - old.div_ceil(block_tokens);
-        for (group, kind) in self.kinds() {
-            if kind == GroupKind::State {
-                continue;
-            }
+        for group in 0..self.pools.len() {
             let available = self.available(group);
             let copy = usize::from(new > old && self.must_copy(sequence, group));
             // A published block that only this sequence holds can be written after all, if it is withdrawn.
@@ -238,7 +218,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
     }
 
     /// Says that all appended tokens are computed; others may reuse their whole blocks from now on, and blocks
-    /// that a window has left are let go.
+    /// that no token to come needs are let go.
     ///
     /// # Errors
     /// An unknown sequence.
@@ -292,35 +272,23 @@ impl<S: BuildHasher + Clone> KvCache<S> {
     /// A second sequence with the same tokens; blocks are shared until one of the two writes.
     ///
     /// # Errors
-    /// An unknown sequence, tokens not committed, or no slot for a state.
+    /// An unknown sequence, or tokens not committed.
     pub fn fork(&mut self, id: SeqId) -> Result<SeqId, KvError> {
         let sequence = self.sequence(id)?;
         let pending = sequence.tokens.len() - sequence.committed;
         if pending > 0 {
             return Err(KvError::Uncommitted { pending });
         }
-        for (group, kind) in self.kinds() {
-            if kind == GroupKind::State && self.available(group) < 1 {
-                return Err(self.out_of_blocks(group, 1));
-            }
-        }
-        let mut twin = sequence.clone();
+        let twin = sequence.clone();
         self.tree.add_user(twin.node);
-        for (group, kind) in self.kinds() {
-            for block in &mut twin.tables[group].blocks {
-                if kind != GroupKind::State {
-                    self.pools[group].hold(*block);
-                } else if let Some(own) = self.take(group) {
-                    self.copy(group, *block, own);
-                    *block = own;
-                }
-            }
+        for (group, table) in twin.tables.iter().enumerate() {
+            table.blocks.iter().for_each(|block| self.pools[group].hold(*block));
         }
         Ok(self.insert(twin))
     }
 
-    /// Cuts the sequence to its first `length` tokens, or to fewer if a window or a state does not reach back
-    /// so far; returns the length that is left. A longer `length` changes nothing.
+    /// Cuts the sequence to its first `length` tokens, or to fewer if a window does not reach back so far or the state
+    /// after them is not kept; returns the length that is left. A longer `length` changes nothing.
     ///
     /// # Errors
     /// An unknown sequence.
@@ -331,8 +299,9 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         let mut sequence = self.remove(id)?;
         let block_tokens = self.config.block_tokens;
         let reaches = self.kinds().all(|(group, kind)| {
-            let first = kind.first_needed(length, block_tokens);
-            kind != GroupKind::State && sequence.tables[group].first <= first
+            // Within a block, later tokens have changed the state.
+            let kept = kind != GroupKind::State || length.is_multiple_of(block_tokens);
+            kept && sequence.tables[group].first <= kind.first_needed(length, block_tokens)
         });
         if reaches {
             self.cut(&mut sequence, length);
@@ -342,6 +311,35 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         let left = sequence.tokens.len();
         self.sequences.insert(id, sequence);
         Ok(left)
+    }
+
+    /// Takes back tokens that were appended and that no step has begun to compute.
+    ///
+    /// # Errors
+    /// An unknown sequence.
+    pub fn retract(&mut self, id: SeqId, length: usize) -> Result<(), KvError> {
+        let mut sequence = self.remove(id)?;
+        let length = length.max(sequence.committed).min(sequence.tokens.len());
+        self.cut(&mut sequence, length);
+        self.sequences.insert(id, sequence);
+        Ok(())
+    }
+
+    /// Lets go of a group's blocks before number `first`, as far as the next token does not need them: what is in them is
+    /// not to be found by others.
+    ///
+    /// # Errors
+    /// An unknown sequence.
+    pub fn drop_blocks(&mut self, id: SeqId, group: usize, first: usize) -> Result<(), KvError> {
+        let mut sequence = self.remove(id)?;
+        if let (Some(table), Some(kind)) = (sequence.tables.get_mut(group), self.kinds.get(group)) {
+            let needed = kind.first_needed(sequence.tokens.len(), self.config.block_tokens);
+            let count = first.min(needed).saturating_sub(table.first).min(table.blocks.len());
+            table.first += count;
+            table.blocks.drain(..count).for_each(|block| self.pools[group].let_go(block));
+        }
+        self.sequences.insert(id, sequence);
+        Ok(())
     }
 
     /// Ends the sequence; what it computed stays for reuse until the blocks are needed.
@@ -356,39 +354,6 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         Ok(())
     }
 
-    /// Keeps the states at the end of the sequence, so that later sequences can start from there; the cache
-    /// needs it for models with [`GroupKind::State`] only, and only where a block ends.
-    ///
-    /// # Errors
-    /// An unknown sequence, tokens not committed, no end of a block, or no slot.
-    pub fn checkpoint(&mut self, id: SeqId) -> Result<(), KvError> {
-        let sequence = self.sequence(id)?;
-        let (length, block_tokens) = (sequence.tokens.len(), self.config.block_tokens);
-        if sequence.committed < length {
-            return Err(KvError::Uncommitted { pending: length - sequence.committed });
-        }
-        if length == 0 || !length.is_multiple_of(block_tokens) {
-            return Err(KvError::Unaligned { length, block_tokens });
-        }
-        let node = sequence.node;
-        let missing: Vec<(usize, u32)> = self
-            .kinds()
-            .filter(|&(group, kind)| kind == GroupKind::State && self.tree.block(node, group).is_none())
-            .map(|(group, _)| (group, sequence.tables[group].blocks[0]))
-            .collect();
-        if let Some(&(group, _)) = missing.iter().find(|(group, _)| self.available(*group) < 1) {
-            return Err(self.out_of_blocks(group, 1));
-        }
-        for (group, current) in missing {
-            if let Some(kept) = self.take(group) {
-                self.copy(group, current, kept);
-                self.publish(node, group, kept);
-                self.pools[group].let_go(kept);
-            }
-        }
-        Ok(())
-    }
-
     /// Gives up everything that no sequence holds.
     pub fn forget_idle(&mut self) {
         for group in 0..self.pools.len() {
@@ -400,10 +365,10 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         }
     }
 
-    /// The copies and clears since the last call, to be performed in this order before the next step writes.
-    #[must_use = "the blocks hold wrong content until these are performed"]
-    pub fn take_ops(&mut self) -> Vec<BlockOp> {
-        std::mem::take(&mut self.ops)
+    /// The copies since the last call, to be made in this order before the next step writes.
+    #[must_use = "the blocks hold wrong content until these are made"]
+    pub fn take_copies(&mut self) -> Vec<BlockCopy> {
+        std::mem::take(&mut self.copies)
     }
 
     /// Where the tokens of a sequence are in one group; nothing for a group that does not exist.

@@ -26,7 +26,7 @@ impl KvConfig {
 pub struct Group {
     /// What the layers need of the past.
     pub kind: GroupKind,
-    /// Physical blocks; state slots for [`GroupKind::State`].
+    /// Physical blocks.
     pub blocks: u32,
 }
 
@@ -42,7 +42,8 @@ pub enum GroupKind {
         /// Tokens before the window that are kept, so that so many can be taken back at once.
         slack: usize,
     },
-    /// A state that each token changes: one slot for each sequence, and one for each checkpoint.
+    /// A state that each token changes: a block holds that after its last computed token, and the next token needs it.
+    /// A sequence can start from where a block ends, or from where another has ended.
     State,
 }
 
@@ -50,7 +51,8 @@ impl GroupKind {
     /// The first block that the token at position `length` needs, for blocks of `block_tokens`.
     pub(super) fn first_needed(self, length: usize, block_tokens: usize) -> usize {
         match self {
-            Self::Full | Self::State => 0,
+            Self::Full => 0,
+            Self::State => length.saturating_sub(1) / block_tokens,
             Self::Window { tokens, .. } => length.saturating_sub(tokens - 1) / block_tokens,
         }
     }
@@ -106,13 +108,5 @@ pub enum KvError {
     Uncommitted {
         /// Number of such tokens.
         pending: usize,
-    },
-    /// A checkpoint can be made only where a block ends.
-    #[error("no checkpoint at {length} tokens: expected a multiple of {block_tokens}")]
-    Unaligned {
-        /// Length of the sequence.
-        length: usize,
-        /// Tokens in a block.
-        block_tokens: usize,
     },
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use super::cache::{BlockOp, KvCache, SeqId, Sequence, Slots};
+use super::cache::{BlockCopy, KvCache, SeqId, Sequence, Slots};
 use super::config::{GroupKind, KvError};
 use super::matching::{Found, find};
 use super::tree::NodeId;
@@ -73,7 +73,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
 
     pub(super) fn copy(&mut self, group: usize, src: u32, dst: u32) {
         self.copied_blocks += 1;
-        self.ops.push(BlockOp::Copy { group, src, dst });
+        self.copies.push(BlockCopy { group, src, dst });
     }
 
     /// The partly filled block at the end of a sequence.
@@ -109,14 +109,16 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         let at = sequence.depth;
         let tokens = &sequence.tokens[at * block_tokens..(at + 1) * block_tokens];
         let node = self.tree.child(sequence.node, tokens);
-        for (group, kind) in self.kinds() {
-            let table = &mut sequence.tables[group];
-            if kind == GroupKind::State || at < table.first {
+        for (group, table) in sequence.tables.iter_mut().enumerate() {
+            if at < table.first {
                 continue;
             }
             let own = table.blocks[at - table.first];
             match self.tree.block(node, group) {
-                None => self.publish(node, group, own),
+                None => {
+                    self.pools[group].publish(own, node);
+                    self.tree.set_block(node, group, Some(own));
+                }
                 Some(known) if known != own => {
                     // The same tokens were computed twice: keep one of the blocks.
                     self.pools[group].hold(known);
@@ -139,34 +141,26 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         }
         let start = sequence.depth * self.config.block_tokens;
         let rest = &sequence.tokens[start..sequence.committed];
-        if rest.is_empty() && sequence.depth == 0 {
+        if rest.is_empty() {
             return;
         }
-        let block = |group: usize, kind: GroupKind| {
-            let table = &sequence.tables[group];
-            if kind == GroupKind::State {
-                table.blocks[0]
-            } else {
-                table.blocks[sequence.depth - table.first]
-            }
-        };
-        let kept: Vec<(usize, u32)> = self
-            .kinds()
-            .filter(|(_, kind)| !rest.is_empty() || *kind == GroupKind::State)
-            .map(|(group, kind)| (group, block(group, kind)))
-            .collect();
+        let tables = sequence.tables.iter().enumerate();
+        let kept: Vec<(usize, u32)> =
+            tables.map(|(group, table)| (group, table.blocks[sequence.depth - table.first])).collect();
         let private = |&(group, block): &(usize, u32)| {
             self.pools[group].refs(block) == 1 && self.pools[group].node(block).is_none()
         };
         let covered = |node: NodeId| {
-            self.tree.tokens(node).starts_with(rest)
-                && kept.iter().all(|(group, _)| self.tree.block(node, *group).is_some())
+            let tokens = self.tree.tokens(node);
+            // A state is of one length only.
+            let same = tokens.starts_with(rest) && (!has_state || tokens.len() == rest.len());
+            same && kept.iter().all(|(group, _)| self.tree.block(node, *group).is_some())
         };
-        let needless = !rest.is_empty() && !has_state && self.tree.children(sequence.node).any(covered);
+        let needless = self.tree.children(sequence.node).any(covered);
         if needless || !kept.iter().all(private) {
             return;
         }
-        let node = if rest.is_empty() { sequence.node } else { self.tree.child(sequence.node, rest) };
+        let node = self.tree.child(sequence.node, rest);
         for (group, block) in kept {
             if self.tree.block(node, group).is_none() {
                 self.publish(node, group, block);
@@ -209,16 +203,9 @@ impl<S: BuildHasher + Clone> KvCache<S> {
             root = parent;
         }
         let length = length.min(sequence.committed);
-        let states: Vec<Option<u32>> = self
-            .kinds()
-            .map(|(group, kind)| {
-                let slots = &mut sequence.tables[group].blocks;
-                if kind == GroupKind::State { slots.pop() } else { None }
-            })
-            .collect();
         self.release(&mut sequence);
         let found = self.find_from(root, &sequence.tokens[..length]);
-        let again = self.attach(root, found, &sequence.tokens, &states);
+        let again = self.attach(root, found, &sequence.tokens);
         self.tree.remove_user(sequence.node);
         again
     }
@@ -238,7 +225,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
     fn tail_fits(&self, found: &Found) -> bool {
         let Some((tail, _)) = found.tail else { return true };
         let length = found.summary(self.config.block_tokens).tokens;
-        self.kinds().filter(|(_, kind)| *kind != GroupKind::State).all(|(group, kind)| {
+        self.kinds().all(|(group, kind)| {
             let first = kind.first_needed(length, self.config.block_tokens);
             let idle = |node: &NodeId| {
                 self.tree.block(*node, group).is_some_and(|block| self.pools[group].refs(block) == 0)
@@ -248,45 +235,27 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         })
     }
 
-    /// A sequence of the tokens found; a state goes into the given slot of its group, or a new one.
-    pub(super) fn attach(
-        &mut self,
-        root: NodeId,
-        found: Found,
-        tokens: &[u32],
-        states: &[Option<u32>],
-    ) -> Sequence {
+    /// A sequence of the tokens found.
+    pub(super) fn attach(&mut self, root: NodeId, found: Found, tokens: &[u32]) -> Sequence {
         let length = found.summary(self.config.block_tokens).tokens;
         let node = found.path.last().copied().unwrap_or(root);
         // Hold all that was found before anything is taken, so that nothing of it is evicted.
         self.tree.add_user(node);
-        let end = found.tail.map(|tail| tail.0).or(found.path.last().copied());
         let mut tables = Vec::new();
         let mut sources = Vec::new();
         for (group, kind) in self.kinds() {
-            let is_state = kind == GroupKind::State;
-            let first = if is_state { 0 } else { kind.first_needed(length, self.config.block_tokens) };
-            let shared = if is_state { &[] } else { found.path.get(first..).unwrap_or(&[]) };
+            let first = kind.first_needed(length, self.config.block_tokens);
+            let shared = found.path.get(first..).unwrap_or(&[]);
             let blocks: Vec<u32> = shared.iter().filter_map(|&node| self.tree.block(node, group)).collect();
             blocks.iter().for_each(|&block| self.pools[group].hold(block));
             tables.push(Slots { first, blocks });
-            let source = if is_state { end } else { found.tail.map(|tail| tail.0) };
-            let source = source.and_then(|node| self.tree.block(node, group));
+            let source = found.tail.and_then(|(node, _)| self.tree.block(node, group));
             source.iter().for_each(|&block| self.pools[group].hold(block));
             sources.push(source);
         }
-        for (group, kind) in self.kinds() {
-            let given = states.get(group).copied().flatten();
-            let Some(source) = sources[group] else {
-                if kind == GroupKind::State
-                    && let Some(slot) = given.or_else(|| self.take(group))
-                {
-                    self.ops.push(BlockOp::Clear { group, block: slot });
-                    tables[group].blocks.push(slot);
-                }
-                continue;
-            };
-            match given.or_else(|| self.take(group)) {
+        for (group, source) in sources.into_iter().enumerate() {
+            let Some(source) = source else { continue };
+            match self.take(group) {
                 Some(own) => {
                     self.copy(group, source, own);
                     self.pools[group].let_go(source);
@@ -362,16 +331,6 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         }
         for (group, kind) in self.kinds() {
             let table = &sequence.tables[group];
-            if kind == GroupKind::State {
-                let private = table
-                    .blocks
-                    .iter()
-                    .all(|&slot| self.pools[group].refs(slot) == 1 && self.pools[group].node(slot).is_none());
-                if table.blocks.len() != 1 || !private {
-                    return Err(format!("group {group}: no state of its own: {table:?}"));
-                }
-                continue;
-            }
             let first = kind.first_needed(sequence.committed, block_tokens);
             if table.first > first || table.first + table.blocks.len() != length.div_ceil(block_tokens) {
                 return Err(format!("group {group}: {table:?} for {length} tokens"));

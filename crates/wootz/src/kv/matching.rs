@@ -92,14 +92,9 @@ fn usable<S: BuildHasher + Clone>(
     let length = path.len() * config.block_tokens + tail.map_or(0, |tail| tail.1);
     config.groups.iter().enumerate().all(|(group, settings)| {
         let has = |node: NodeId| tree.block(node, group).is_some();
-        if settings.kind == GroupKind::State {
-            // A state is of one length only: that at the end of the node.
-            return match tail {
-                Some((node, shared)) => has(node) && shared == tree.tokens(node).len(),
-                None => path.last().is_none_or(|&node| has(node)),
-            };
-        }
+        // A state is of one length only: that at the end of the node.
+        let ends = |(node, shared)| settings.kind != GroupKind::State || shared == tree.tokens(node).len();
         let first = settings.kind.first_needed(length, config.block_tokens);
-        path.iter().skip(first).all(|&node| has(node)) && tail.is_none_or(|(node, _)| has(node))
+        path.iter().skip(first).all(|&node| has(node)) && tail.is_none_or(|tail| has(tail.0) && ends(tail))
     })
 }

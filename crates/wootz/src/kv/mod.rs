@@ -7,7 +7,7 @@
 //! A step of an engine goes like this:
 //! 1. [`KvCache::create`] starts a sequence and says how many of its first tokens are already there.
 //! 2. [`KvCache::append`] makes room for the tokens of the step.
-//! 3. [`KvCache::take_ops`] gives the copies and clears to perform, in their order, before the step writes.
+//! 3. [`KvCache::take_copies`] gives the copies to make, in their order, before the step writes.
 //! 4. The step runs; [`KvCache::table`] says where its tokens are.
 //! 5. [`KvCache::commit`] says that they were computed: from now on others may reuse them.
 //!
@@ -19,10 +19,10 @@
 //! let prompt: Vec<u32> = (0..70).collect();
 //! for round in 0..2 {
 //!     // The last token is left out: its logits are wanted.
-//!     let (sequence, found) = cache.create("model", &prompt[..69])?;
+//!     let (sequence, found) = cache.create("model", &prompt[..69]);
 //!     assert_eq!(found.tokens, [0, 69][round]);
 //!     cache.append(sequence, &prompt[found.tokens..])?;
-//!     let _copies_and_clears = cache.take_ops();
+//!     let _copies = cache.take_copies();
 //!     assert_eq!(cache.table(sequence, 0)?.blocks.len(), 3);
 //!     cache.commit(sequence)?;
 //!     cache.free(sequence)?;
@@ -43,6 +43,6 @@ mod pool;
 mod tests;
 mod tree;
 
-pub use cache::{BlockOp, GroupStats, KvCache, KvStats, SeqId, Table};
+pub use cache::{BlockCopy, GroupStats, KvCache, KvStats, SeqId, Table};
 pub use config::{ConfigError, DEFAULT_BLOCK_TOKENS, Group, GroupKind, KvConfig, KvError};
 pub use matching::PrefixMatch;

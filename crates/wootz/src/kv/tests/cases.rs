@@ -1,6 +1,6 @@
 //! Sharing, copying, eviction and refusal by example.
 
-use super::super::{BlockOp, ConfigError, GroupStats, KvCache, KvConfig, KvError, PrefixMatch};
+use super::super::{BlockCopy, ConfigError, GroupStats, KvCache, KvConfig, KvError, PrefixMatch};
 use super::{Weak, cache, full, window};
 
 fn blocks(cache: &KvCache, id: super::super::SeqId) -> Vec<u32> {
@@ -9,7 +9,7 @@ fn blocks(cache: &KvCache, id: super::super::SeqId) -> Vec<u32> {
 
 /// A sequence of these tokens, computed and committed.
 fn run(cache: &mut KvCache, tokens: &[u32]) -> super::super::SeqId {
-    let (id, found) = cache.create("m", tokens).unwrap();
+    let (id, found) = cache.create("m", tokens);
     cache.append(id, &tokens[found.tokens..]).unwrap();
     cache.commit(id).unwrap();
     id
@@ -19,7 +19,7 @@ fn run(cache: &mut KvCache, tokens: &[u32]) -> super::super::SeqId {
 fn two_requests_share_whole_blocks_at_once() {
     let mut cache = cache(2, &[full(10)]);
     let first = run(&mut cache, &[1, 2, 3, 4, 5]);
-    let (second, found) = cache.create("m", &[1, 2, 3, 4, 9]).unwrap();
+    let (second, found) = cache.create("m", &[1, 2, 3, 4, 9]);
     assert_eq!(found, PrefixMatch { tokens: 4, shared_blocks: 2, copied_tokens: 0 });
     assert_eq!(blocks(&cache, second), blocks(&cache, first)[..2]);
     assert_eq!(cache.stats().groups[0], GroupStats { total: 10, free: 7, evictable: 0, used: 3, shared: 2 });
@@ -30,7 +30,7 @@ fn two_requests_share_whole_blocks_at_once() {
     assert_eq!(cache.match_prefix("m", &[1, 2, 3, 4, 5, 6]).tokens, 4);
     cache.commit(first).unwrap();
     assert_eq!(cache.match_prefix("m", &[1, 2, 3, 4, 5, 6]).tokens, 6);
-    assert!(cache.take_ops().is_empty());
+    assert!(cache.take_copies().is_empty());
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn a_partly_filled_block_is_reused_by_copy() {
     let first = run(&mut cache, &[1, 2, 3, 4, 5, 6]);
     let old = blocks(&cache, first);
     cache.free(first).unwrap();
-    let (next, found) = cache.create("m", &[1, 2, 3, 4, 5, 6, 7]).unwrap();
+    let (next, found) = cache.create("m", &[1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(found, PrefixMatch { tokens: 6, shared_blocks: 1, copied_tokens: 2 });
     let new = blocks(&cache, next);
     assert_eq!(new[0], old[0]);
-    assert_eq!(cache.take_ops(), [BlockOp::Copy { group: 0, src: old[1], dst: new[1] }]);
+    assert_eq!(cache.take_copies(), [BlockCopy { group: 0, src: old[1], dst: new[1] }]);
     // Part of a whole block, too.
     assert_eq!(cache.match_prefix("m", &[1, 2, 9]).tokens, 2);
     // The same end again is not kept twice.
@@ -62,19 +62,19 @@ fn forks_copy_on_write() {
     let own = blocks(&cache, second);
     assert_eq!(own[0], shared[0]);
     assert_ne!(own[1], shared[1]);
-    assert_eq!(cache.take_ops(), [BlockOp::Copy { group: 0, src: shared[1], dst: own[1] }]);
+    assert_eq!(cache.take_copies(), [BlockCopy { group: 0, src: shared[1], dst: own[1] }]);
     // The last holder writes in place.
     cache.append(first, &[8]).unwrap();
     assert_eq!(blocks(&cache, first), shared);
-    assert!(cache.take_ops().is_empty());
+    assert!(cache.take_copies().is_empty());
     assert_eq!(cache.fork(first), Err(KvError::Uncommitted { pending: 1 }));
 }
 
 #[test]
 fn twins_that_compute_the_same_end_up_sharing() {
     let mut cache = cache(2, &[full(10)]);
-    let (first, _) = cache.create("m", &[1, 2]).unwrap();
-    let (second, _) = cache.create("m", &[1, 2]).unwrap();
+    let (first, _) = cache.create("m", &[1, 2]);
+    let (second, _) = cache.create("m", &[1, 2]);
     for id in [first, second] {
         cache.append(id, &[1, 2]).unwrap();
     }
@@ -94,7 +94,7 @@ fn a_published_block_is_not_written_after_a_cut() {
     assert_eq!(cache.truncate(id, 9), Ok(2), "a longer length changes nothing");
     cache.append(id, &[9]).unwrap();
     let new = blocks(&cache, id)[0];
-    assert_eq!(cache.take_ops(), [BlockOp::Copy { group: 0, src: old, dst: new }]);
+    assert_eq!(cache.take_copies(), [BlockCopy { group: 0, src: old, dst: new }]);
     // The first answer is still there for another attempt.
     assert_eq!(cache.match_prefix("m", &[1, 2, 3, 4]).tokens, 4);
 }
@@ -107,14 +107,14 @@ fn with_no_block_to_copy_into_a_published_one_is_taken_back() {
     cache.truncate(id, 3).unwrap();
     cache.append(id, &[9]).unwrap();
     assert_eq!(blocks(&cache, id), old);
-    assert!(cache.take_ops().is_empty());
+    assert!(cache.take_copies().is_empty());
     assert_eq!(cache.match_prefix("m", &[1, 2, 3, 4]).tokens, 0);
     cache.check().unwrap();
     // The end of an ended sequence can be taken over the same way.
     cache.commit(id).unwrap();
     cache.truncate(id, 2).unwrap();
     cache.free(id).unwrap();
-    let (next, found) = cache.create("m", &[1, 2, 3]).unwrap();
+    let (next, found) = cache.create("m", &[1, 2, 3]);
     assert_eq!((found.tokens, blocks(&cache, next)), (3, old));
     cache.check().unwrap();
 }
@@ -132,7 +132,7 @@ fn the_least_recently_used_goes_first_and_ends_go_before_beginnings() {
     let id = run(&mut cache, &[1, 2]);
     cache.free(id).unwrap();
     let mut take = |n: u32| {
-        let (id, _) = cache.create("m", &[]).unwrap();
+        let (id, _) = cache.create("m", &[]);
         cache.append(id, &vec![9; n as usize]).unwrap();
         let left = known(&cache);
         // Not committed, so it leaves nothing behind and gives its blocks back as free ones.
@@ -167,7 +167,7 @@ fn held_blocks_are_never_evicted() {
 #[test]
 fn a_group_that_is_full_refuses_for_all() {
     let mut cache = cache(1, &[full(9), window(2, 0, 3)]);
-    let (id, _) = cache.create("m", &[]).unwrap();
+    let (id, _) = cache.create("m", &[]);
     let error = cache.append(id, &[1, 2, 3, 4]).unwrap_err();
     assert_eq!(error, KvError::OutOfBlocks { group: 1, needed: 4, free: 3, evictable: 0, total: 3 });
     assert_eq!(cache.stats().groups[0].used, 0);
@@ -186,9 +186,9 @@ fn a_match_survives_the_eviction_that_its_own_copy_needs() {
     cache.free(first).unwrap();
     let other = run(&mut cache, &[7, 8, 9, 10]);
     // No block is free; the copy of the end must not evict the beginning or the end itself.
-    let (id, found) = cache.create("m", &[1, 2, 3, 4]).unwrap();
+    let (id, found) = cache.create("m", &[1, 2, 3, 4]);
     assert_eq!(found.tokens, 3);
-    assert_eq!(cache.take_ops(), []);
+    assert_eq!(cache.take_copies(), []);
     cache.check().unwrap();
     cache.append(id, &[4]).unwrap();
     cache.free(other).unwrap();
@@ -206,7 +206,8 @@ fn unknown_sequences_are_refused() {
     assert_eq!(cache.fork(id), Err(gone.clone()));
     assert_eq!(cache.truncate(id, 0), Err(gone.clone()));
     assert_eq!(cache.free(id), Err(gone.clone()));
-    assert_eq!(cache.checkpoint(id), Err(gone.clone()));
+    assert_eq!(cache.retract(id, 0), Err(gone.clone()));
+    assert_eq!(cache.drop_blocks(id, 0, 0), Err(gone.clone()));
     assert_eq!(cache.table(id, 0), Err(gone.clone()));
     assert_eq!(cache.tokens(id), Err(gone));
 }
@@ -224,7 +225,7 @@ fn configurations_that_make_no_cache_are_refused() {
 #[test]
 fn a_cache_without_blocks_refuses_politely() {
     let mut cache = cache(2, &[full(0)]);
-    let (id, _) = cache.create("m", &[1, 2]).unwrap();
+    let (id, _) = cache.create("m", &[1, 2]);
     cache.append(id, &[]).unwrap();
     let error = KvError::OutOfBlocks { group: 0, needed: 1, free: 0, evictable: 0, total: 0 };
     assert_eq!(cache.append(id, &[1]), Err(error));
@@ -237,7 +238,7 @@ fn texts_of_one_hash_are_told_apart() {
     let config = KvConfig { block_tokens: 2, groups: vec![full(20)] };
     let mut cache = KvCache::with_hasher(config, Weak).unwrap();
     for text in [[1, 2, 3, 4], [1, 2, 4, 3], [2, 1, 3, 4]] {
-        let (id, found) = cache.create("m", &text).unwrap();
+        let (id, found) = cache.create("m", &text);
         cache.append(id, &text[found.tokens..]).unwrap();
         cache.commit(id).unwrap();
         cache.free(id).unwrap();

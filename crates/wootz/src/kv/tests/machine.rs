@@ -2,7 +2,7 @@
 
 use std::hash::BuildHasher;
 
-use super::super::{BlockOp, GroupKind, KvCache, KvConfig, KvError, SeqId};
+use super::super::{BlockCopy, GroupKind, KvCache, KvConfig, KvError, SeqId};
 
 /// What a place holds: a number for all tokens up to its own; 0 for none.
 fn mark(namespace: &str, tokens: &[u32]) -> u64 {
@@ -21,7 +21,7 @@ pub(super) struct Running {
 
 pub(super) struct Machine<S> {
     pub(super) cache: KvCache<S>,
-    /// By group, block and place in the block; a state is in place 0.
+    /// By group, block and place in the block; the state after a block's last computed token is in place 0.
     memory: Vec<Vec<Vec<u64>>>,
     pub(super) running: Vec<Running>,
 }
@@ -38,18 +38,13 @@ impl<S: BuildHasher + Clone> Machine<S> {
         let before = self.cache.stats();
         let result = run(&mut self.cache);
         self.cache.check().unwrap();
-        let ops = self.cache.take_ops();
+        let copies = self.cache.take_copies();
         if let Err(error) = &result {
-            assert_eq!((self.cache.stats(), ops.len()), (before, 0), "changed in spite of {error}");
+            assert_eq!((self.cache.stats(), copies.len()), (before, 0), "changed in spite of {error}");
         }
-        for op in ops {
-            match op {
-                BlockOp::Copy { group, src, dst } => {
-                    assert_ne!(src, dst);
-                    self.memory[group][dst as usize] = self.memory[group][src as usize].clone();
-                }
-                BlockOp::Clear { group, block } => self.memory[group][block as usize][0] = 0,
-            }
+        for BlockCopy { group, src, dst } in copies {
+            assert_ne!(src, dst);
+            self.memory[group][dst as usize] = self.memory[group][src as usize].clone();
         }
         result
     }
@@ -65,12 +60,11 @@ impl<S: BuildHasher + Clone> Machine<S> {
                 GroupKind::Full => 0..length,
                 GroupKind::Window { tokens, .. } => (length + 1).saturating_sub(tokens)..length,
                 GroupKind::State => {
-                    let found = self.memory[group][table.blocks[0] as usize][0];
-                    assert_eq!(
-                        found,
-                        mark(&running.namespace, &running.tokens),
-                        "state after {length} tokens"
-                    );
+                    let wanted = mark(&running.namespace, &running.tokens);
+                    let last =
+                        length.checked_sub(1).map(|last| table.blocks[last / block_tokens - table.first]);
+                    let found = last.map_or(0, |block| self.memory[group][block as usize][0]);
+                    assert_eq!(found, wanted, "state after {length} tokens");
                     continue;
                 }
             };
@@ -83,14 +77,14 @@ impl<S: BuildHasher + Clone> Machine<S> {
         }
     }
 
-    pub(super) fn create(&mut self, namespace: &str, tokens: &[u32]) -> Result<usize, KvError> {
+    pub(super) fn create(&mut self, namespace: &str, tokens: &[u32]) -> usize {
         let promised = self.cache.match_prefix(namespace, tokens);
-        let (id, found) = self.attempt(|cache| cache.create(namespace, tokens))?;
+        let (id, found) = self.attempt(|cache| Ok(cache.create(namespace, tokens))).unwrap();
         assert_eq!(found, promised);
         let tokens = tokens[..found.tokens].to_vec();
         self.running.push(Running { id, namespace: namespace.to_string(), tokens });
         self.check_memory(&self.running[self.running.len() - 1]);
-        Ok(found.tokens)
+        found.tokens
     }
 
     /// Appends and computes tokens, without committing them.
@@ -108,9 +102,13 @@ impl<S: BuildHasher + Clone> Machine<S> {
         for (group, settings) in self.cache.config().groups.iter().enumerate() {
             let table = self.cache.table(id, group).unwrap();
             if settings.kind == GroupKind::State {
-                let place = &mut self.memory[group][table.blocks[0] as usize][0];
-                assert_eq!(*place, mark(&running.namespace, &running.tokens[..old]));
-                *place = mark(&running.namespace, &running.tokens);
+                let mut at = old;
+                while at < running.tokens.len() {
+                    let end = running.tokens.len().min((at / block_tokens + 1) * block_tokens);
+                    let block = table.blocks[at / block_tokens - table.first];
+                    self.memory[group][block as usize][0] = mark(&running.namespace, &running.tokens[..end]);
+                    at = end;
+                }
                 continue;
             }
             for position in old..running.tokens.len() {
@@ -150,11 +148,14 @@ impl<S: BuildHasher + Clone> Machine<S> {
         left
     }
 
-    pub(super) fn checkpoint(&mut self, at: usize) -> Result<(), KvError> {
+    /// Appends tokens and takes them back before anything is computed.
+    pub(super) fn retract(&mut self, at: usize, tokens: &[u32]) {
         let id = self.running[at].id;
-        self.attempt(|cache| cache.checkpoint(id))?;
-        self.check_memory(&self.running[at]);
-        Ok(())
+        let length = self.running[at].tokens.len();
+        if self.attempt(|cache| cache.append(id, tokens)).is_ok() {
+            self.attempt(|cache| cache.retract(id, length)).unwrap();
+        }
+        self.running.iter().for_each(|running| self.check_memory(running));
     }
 
     pub(super) fn free(&mut self, at: usize) {

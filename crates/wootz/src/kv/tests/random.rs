@@ -36,23 +36,18 @@ fn play(config: KvConfig, hasher: impl BuildHasher + Clone, seed: u64, steps: us
             0 | 1 if count < 6 => {
                 let tokens = text(&mut rng, 5 * config.block_tokens);
                 let namespace = ["a", "b"][below(&mut rng, 6) / 5];
-                match machine.create(namespace, &tokens) {
-                    Ok(reused) => {
-                        seen.reused += reused;
-                        // The rest of the prompt, in one or two chunks.
-                        let rest = &tokens[reused..];
-                        let at = machine.running.len() - 1;
-                        let (first, second) = rest.split_at(below(&mut rng, rest.len() + 1));
-                        for chunk in [first, second] {
-                            if machine.compute(at, chunk).is_err() {
-                                seen.refused += 1;
-                                break;
-                            }
-                            machine.commit(at);
-                        }
+                let reused = machine.create(namespace, &tokens);
+                seen.reused += reused;
+                // The rest of the prompt, in one or two chunks.
+                let rest = &tokens[reused..];
+                let at = machine.running.len() - 1;
+                let (first, second) = rest.split_at(below(&mut rng, rest.len() + 1));
+                for chunk in [first, second] {
+                    if machine.compute(at, chunk).is_err() {
+                        seen.refused += 1;
+                        break;
                     }
-                    Err(KvError::OutOfBlocks { .. }) => seen.refused += 1,
-                    Err(error) => panic!("{error}"),
+                    machine.commit(at);
                 }
             }
             2..=5 if count > 0 => {
@@ -69,7 +64,7 @@ fn play(config: KvConfig, hasher: impl BuildHasher + Clone, seed: u64, steps: us
                 }
             }
             6 if count > 0 && count < 6 => match machine.fork(at) {
-                Ok(()) | Err(KvError::Uncommitted { .. } | KvError::OutOfBlocks { .. }) => {}
+                Ok(()) | Err(KvError::Uncommitted { .. }) => {}
                 Err(error) => panic!("{error}"),
             },
             7 | 8 if count > 0 => {
@@ -78,13 +73,10 @@ fn play(config: KvConfig, hasher: impl BuildHasher + Clone, seed: u64, steps: us
                 machine.truncate(at, length - back);
             }
             9 if count > 0 => machine.commit(at),
-            10 if count > 0 => match machine.checkpoint(at) {
-                Ok(()) => {}
-                Err(
-                    KvError::Uncommitted { .. } | KvError::Unaligned { .. } | KvError::OutOfBlocks { .. },
-                ) => {}
-                Err(error) => panic!("{error}"),
-            },
+            10 if count > 0 => {
+                let tokens = text(&mut rng, 2 * config.block_tokens);
+                machine.retract(at, &tokens);
+            }
             11 if count > 0 => machine.free(at),
             _ => {}
         }
@@ -162,11 +154,10 @@ fn runs_are_repeatable_whatever_the_hasher() {
         let mut log = Vec::new();
         for _ in 0..300 {
             let tokens = text(&mut rng, 9);
-            if let Ok(reused) = machine.create("m", &tokens) {
-                let at = machine.running.len() - 1;
-                if machine.compute(at, &tokens[reused..]).is_ok() {
-                    machine.commit(at);
-                }
+            let reused = machine.create("m", &tokens);
+            let at = machine.running.len() - 1;
+            if machine.compute(at, &tokens[reused..]).is_ok() {
+                machine.commit(at);
             }
             if machine.running.len() > 3 {
                 let at = below(&mut rng, 4);
@@ -199,7 +190,7 @@ fn reuse_is_as_long_as_it_can_be() {
             let shared = |other: &[u32]| other.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
             let of_name = known.iter().filter(|(name, _)| name == namespace);
             let wanted = of_name.map(|(_, text)| shared(text)).max().unwrap_or(0);
-            let reused = machine.create(namespace, &tokens).unwrap();
+            let reused = machine.create(namespace, &tokens);
             assert_eq!(reused, wanted, "{tokens:?} in {namespace} with {known:?}");
             let at = machine.running.len() - 1;
             machine.compute(at, &tokens[reused..]).unwrap();
@@ -222,4 +213,6 @@ fn group_kinds_say_what_they_need() {
     // Token 20 sees tokens 16 to 20; with three taken back, token 17 sees 13 to 17.
     assert_eq!((kind.first_needed(20, 4), kind.first_kept(20, 4)), (4, 3));
     assert_eq!((kind.first_needed(2, 4), GroupKind::Full.first_needed(99, 4)), (0, 0));
+    // The state before token 8 is that after token 7, in block 1.
+    assert_eq!([0, 1, 8, 9].map(|length| GroupKind::State.first_needed(length, 4)), [0, 0, 1, 2]);
 }

@@ -5,7 +5,7 @@ use super::{cache, full, window};
 #[test]
 fn blocks_outside_the_window_are_let_go_and_found_until_needed() {
     let mut cache = cache(2, &[full(20), window(3, 0, 20)]);
-    let (id, _) = cache.create("m", &[]).unwrap();
+    let (id, _) = cache.create("m", &[]);
     cache.append(id, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
     assert_eq!(cache.table(id, 1).unwrap().blocks.len(), 4, "a step needs all of its own tokens");
     cache.commit(id).unwrap();
@@ -16,7 +16,7 @@ fn blocks_outside_the_window_are_let_go_and_found_until_needed() {
     assert_eq!(cache.stats().groups[1].evictable, 3);
     // A shorter prefix can be used as long as its window is still there.
     assert_eq!(cache.match_prefix("m", &[1, 2, 3, 4, 9]).tokens, 4);
-    let (other, found) = cache.create("m", &[1, 2, 3, 4, 9]).unwrap();
+    let (other, found) = cache.create("m", &[1, 2, 3, 4, 9]);
     assert_eq!(found.tokens, 4);
     let table = cache.table(other, 1).unwrap();
     assert_eq!((table.first, table.blocks.len()), (1, 1));
@@ -25,13 +25,13 @@ fn blocks_outside_the_window_are_let_go_and_found_until_needed() {
 #[test]
 fn a_prefix_whose_window_is_gone_is_not_used() {
     let mut cache = cache(2, &[full(20), window(3, 0, 5)]);
-    let (id, _) = cache.create("m", &[]).unwrap();
+    let (id, _) = cache.create("m", &[]);
     for chunk in [[1, 2], [3, 4], [5, 6], [7, 8]] {
         cache.append(id, &chunk).unwrap();
         cache.commit(id).unwrap();
     }
     // Three blocks are idle and one is free: two taken evict the oldest.
-    let (other, _) = cache.create("m", &[]).unwrap();
+    let (other, _) = cache.create("m", &[]);
     cache.append(other, &[9, 9, 9, 9]).unwrap();
     assert_eq!(cache.stats().groups[1].evictable, 2);
     // The window at 2 tokens needs tokens 0 and 1, which are gone; at 4, tokens 2 and 3, which are not.
@@ -47,7 +47,7 @@ fn a_prefix_whose_window_is_gone_is_not_used() {
 fn tokens_can_be_taken_back_within_the_slack() {
     for (slack, first) in [(0, 4), (4, 2)] {
         let mut cache = cache(2, &[window(3, slack, 20)]);
-        let (id, _) = cache.create("m", &[]).unwrap();
+        let (id, _) = cache.create("m", &[]);
         cache.append(id, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).unwrap();
         cache.commit(id).unwrap();
         assert_eq!(cache.table(id, 0).unwrap().first, first);
@@ -62,7 +62,7 @@ fn tokens_can_be_taken_back_within_the_slack() {
 #[test]
 fn taking_back_too_much_leaves_what_is_there() {
     let mut cache = cache(2, &[window(3, 0, 20)]);
-    let (id, _) = cache.create("m", &[]).unwrap();
+    let (id, _) = cache.create("m", &[]);
     cache.append(id, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
     cache.commit(id).unwrap();
     cache.forget_idle();

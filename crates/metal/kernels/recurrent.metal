@@ -1,0 +1,144 @@
+// Operations that take a recurrent state from token to token. STATE is the number of states of a channel of the scan,
+// LANES that of the threads that share them: a power of two up to 32.
+//
+// A block of a cache holds the state after the last computed token of its 32 positions. A run of tokens reads the state
+// of the position before it and writes one for each block that it goes through.
+#include "args.h"
+#include "cache.h"
+
+FUNCTION_CONSTANT(bool, has_bias, 1);
+
+// ln(1 + exp(x)), precise also where it is small: ln(1 + u) = 2 artanh(u / (2 + u)), by the series of artanh.
+inline float softplus(float x) {
+    float u = exp(-fabs(x));
+    float s = u / (2.0f + u);
+    float z = s * s;
+    float p = 1.0f / 15.0f;
+    p = p * z + 1.0f / 13.0f;
+    p = p * z + 1.0f / 11.0f;
+    p = p * z + 1.0f / 9.0f;
+    p = p * z + 1.0f / 7.0f;
+    p = p * z + 0.2f;
+    p = p * z + 1.0f / 3.0f;
+    return max(x, 0.0f) + 2.0f * (s + s * z * p);
+}
+
+// The block of a position of the sequence that a span belongs to.
+inline uint block_of(device const TokenSpan* span, device const uint* blocks, uint position) {
+    return blocks[span->table + position / BLOCK_TOKENS - span->first];
+}
+
+// A thread takes one channel through one run, block by block. The state is the last `width - 1` rows of x, the oldest
+// first, so that row `i` of a piece and those before it are rows `i + width - 1` and before of the state with the piece
+// after it.
+kernel void short_conv(constant ShortConvArgs& args [[buffer(0)]],
+                       device const float* x [[buffer(1)]],
+                       device const float* weight [[buffer(2)]],
+                       device const float* bias [[buffer(3)]],
+                       device const TokenTile* runs [[buffer(4)]],
+                       device const TokenSpan* spans [[buffer(5)]],
+                       device const uint* blocks [[buffer(6)]],
+                       device float* states [[buffer(7)]],
+                       device float* y [[buffer(8)]],
+                       uint2 place [[thread_position_in_grid]]) {
+    uint c = place.x, channels = args.channels, kept = args.width - 1;
+    if (c >= channels) return;
+    uint first = runs[place.y].first, count = runs[place.y].count;
+    device const TokenSpan* span = spans + first;
+    uint position = span->position;
+    bool known = position > 0;
+    uint before = known ? block_of(span, blocks, position - 1) : 0;
+    device const float* taps = weight + (args.first + c) * args.width;
+    while (count > 0) {
+        uint n = min(BLOCK_TOKENS - position % BLOCK_TOKENS, count);
+        uint next = block_of(span, blocks, position);
+        device const float* old = states + ulong(before) * kept * channels + c;
+        device const float* row = x + ulong(first) * channels + c;
+        for (uint i = 0; i < n; i++) {
+            float sum = has_bias ? bias[args.first + c] : 0.0f;
+            for (uint j = 0; j <= kept; j++) {
+                uint at = i + j;
+                float value = at >= kept ? row[ulong(at - kept) * channels] : known ? old[at * channels] : 0.0f;
+                sum = fma(taps[j], value, sum);
+            }
+            y[ulong(first + i) * channels + c] = sum;
+        }
+        // In this order a state that is changed where it is gives its rows before they are written.
+        device float* now = states + ulong(next) * kept * channels + c;
+        for (uint j = 0; j < kept; j++) {
+            uint at = n + j;
+            now[j * channels] = at >= kept ? row[ulong(at - kept) * channels] : known ? old[at * channels] : 0.0f;
+        }
+        known = true;
+        before = next;
+        first += n;
+        position += n;
+        count -= n;
+    }
+}
+
+#ifdef STATE
+enum : uint { STATES_OF_LANE = (STATE + LANES - 1) / LANES };
+
+// LANES threads take one channel through one run, each some of its states; a channel's states lie side by side.
+kernel void scan(constant ScanArgs& args [[buffer(0)]],
+                 device const float* x [[buffer(1)]],
+                 device const float* dt [[buffer(2)]],
+                 device const float* bc [[buffer(3)]],
+                 device const float* a [[buffer(4)]],
+                 device const float* d [[buffer(5)]],
+                 device const TokenTile* runs [[buffer(6)]],
+                 device const TokenSpan* spans [[buffer(7)]],
+                 device const uint* blocks [[buffer(8)]],
+                 device float* states [[buffer(9)]],
+                 device float* y [[buffer(10)]],
+                 uint2 place [[thread_position_in_grid]]) {
+    uint channels = args.heads * args.head_dim;
+    // Threads beyond the last channel take part in its sums and write nothing.
+    bool writes = place.x / LANES < channels;
+    uint channel = writes ? place.x / LANES : channels - 1, lane = place.x % LANES;
+    uint head = channel / args.head_dim;
+    uint group = head / (args.heads / args.groups) * STATE, c_first = args.groups * STATE;
+    uint first = runs[place.y].first, count = runs[place.y].count;
+    device const TokenSpan* span = spans + first;
+    uint position = span->position;
+    ulong own = ulong(channel) * STATE;
+
+    float state[STATES_OF_LANE], rate[STATES_OF_LANE];
+    for (uint i = 0; i < STATES_OF_LANE; i++) {
+        uint n = lane + i * LANES;
+        state[i] = 0.0f;
+        rate[i] = 0.0f;
+        if (n >= STATE) continue;
+        rate[i] = a[head * args.rates + (args.rates > 1 ? n : 0)];
+        if (position > 0) {
+            ulong block = block_of(span, blocks, position - 1);
+            state[i] = states[block * channels * STATE + own + n];
+        }
+    }
+    for (uint t = 0; t < count; t++) {
+        ulong token = first + t;
+        float delta = softplus(dt[token * args.heads + head]);
+        float input = x[token * channels + channel];
+        float decay = exp(delta * rate[0]);
+        device const float* b = bc + token * 2 * c_first + group;
+        float sum = 0.0f;
+        for (uint i = 0; i < STATES_OF_LANE; i++) {
+            uint n = lane + i * LANES;
+            if (n >= STATE) continue;
+            if (args.rates > 1) decay = exp(delta * rate[i]);
+            state[i] = state[i] * decay + delta * b[n] * input;
+            sum += state[i] * b[c_first + n];
+        }
+        for (uint mask = LANES / 2; mask > 0; mask /= 2) sum += simd_shuffle_xor(sum, ushort(mask));
+        if (writes && lane == 0) y[token * channels + channel] = sum + d[head] * input;
+        bool is_end = t + 1 == count || (position + t + 1) % BLOCK_TOKENS == 0;
+        if (!writes || !is_end) continue;
+        ulong block = block_of(span, blocks, position + t);
+        for (uint i = 0; i < STATES_OF_LANE; i++) {
+            uint n = lane + i * LANES;
+            if (n < STATE) states[block * channels * STATE + own + n] = state[i];
+        }
+    }
+}
+#endif
