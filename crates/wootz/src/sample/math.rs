@@ -10,19 +10,6 @@ pub(crate) use wootz_graph::sampling::exp_neg;
 /// The order of every sum follows from this number, so it is the same for any vector width.
 pub(crate) const LANES: usize = 16;
 
-/// Sum of `e^(x - max)` over `values`, none of which is above `max`.
-pub(crate) fn sum_exp(values: &[f32], max: f32) -> f64 {
-    let mut lanes = [0.0f32; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane += exp_neg(x - max);
-        }
-    }
-    let wide: f64 = lanes.iter().map(|&lane| f64::from(lane)).sum();
-    wide + rest.iter().map(|&x| f64::from(exp_neg(x - max))).sum::<f64>()
-}
-
 /// Natural exponential, relative error below 1e-14; saturates to 0 and infinity.
 pub(crate) fn exp(x: f64) -> f64 {
     const LN2_HIGH: f64 = 0.693_147_180_369_123_8;

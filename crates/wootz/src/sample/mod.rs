@@ -51,6 +51,7 @@ mod mass;
 mod math;
 mod params;
 mod rng;
+mod rows;
 mod steer;
 #[cfg(test)]
 mod tests;
@@ -407,7 +408,7 @@ impl Sampler {
                         && work.count() > 1
                         && self.xtc_rng.next_f64() < f64::from(params.xtc_probability)
                     {
-                        filters::xtc(work, params.xtc_threshold, params.min_keep);
+                        work.drop_likely(params.xtc_threshold, params.min_keep);
                     }
                 }
                 SamplerKind::Temperature if params.dynatemp_range > 0.0 => filters::dynamic_temperature(

@@ -4,13 +4,15 @@ use std::cmp::Ordering;
 
 use super::SampleError;
 use super::mask::BitMask;
-use super::math::{LANES, exp_neg, sum_exp};
-
-/// Logits in a block that has its own maximum, so that a search skips most of a vocabulary.
-const BLOCK: usize = 128;
+use super::mass::{self, Mass};
+use super::math::{LANES, exp_neg, ln};
+use super::rows::{self, BLOCK, Score, block_total, max_and_nan};
 
 /// Longest list that is put in order; order is a help to later samplers, not a duty.
 pub(super) const SORTED: usize = 1024;
+
+/// Candidates of a row that become a list when a sampler leaves no more.
+const LISTED: usize = 4096;
 
 /// A token that can still be picked.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -80,14 +82,7 @@ pub(super) struct Pick {
 impl<'a> Work<'a> {
     /// Takes a row of logits and finds the maximum of each block.
     pub(super) fn new(raw: &'a [f32], buffers: &'a mut Buffers) -> Result<Self, SampleError> {
-        buffers.block_max.clear();
-        let mut sound = true;
-        for block in raw.chunks(BLOCK) {
-            let (max, nan) = max_and_nan(block);
-            buffers.block_max.push(max);
-            sound &= !nan & (max < f32::INFINITY);
-        }
-        if !sound {
+        if !rows::block_maxima(raw, &mut buffers.block_max) {
             let bad = raw.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
             return Err(SampleError::BadLogit { token: bad, value: raw[bad] });
         }
@@ -296,17 +291,104 @@ impl<'a> Work<'a> {
         (list, weights, total)
     }
 
-    /// Makes a list of the candidates at most `depth` below `max`, if they are at least `count` and hold
-    /// at least `mass` of `e^(logit - max)`; tells whether it did.
-    pub(super) fn narrow(&mut self, max: f32, depth: f32, mass: f64, count: usize) -> bool {
+    /// A distance from the highest logit of a row within which few blocks have any; none of a list.
+    pub(super) fn shallow(&self, max: f32) -> Option<f32> {
+        const DEPTHS: [f32; 3] = [16.0, 8.0, 4.0];
+        self.dense()?;
+        let maxima = &self.buffers.block_max;
+        let near = |depth: f32| maxima.iter().filter(|m| max - **m <= depth).count();
+        DEPTHS.into_iter().find(|&depth| near(depth) <= maxima.len() / 16)
+    }
+
+    /// Makes a list of the candidates at most `depth` below `max`, if they hold the mass; tells whether it did.
+    pub(super) fn narrow(&mut self, max: f32, depth: f32, mass: Mass) -> bool {
         self.gather(max - depth);
         let list = &self.buffers.list;
         let held: f64 = list.iter().map(|c| f64::from(exp_neg(c.logit - max))).sum();
-        let enough = depth == f32::INFINITY || (held >= mass && list.len() >= count);
+        let enough = mass.is_reached((held, list.len()));
         if enough {
             self.stage = Stage::List { sorted: false };
         }
         enough
+    }
+
+    /// Sum of the probabilities `e^(logit - max)` of all candidates, which [`keep_mass`](Self::keep_mass) and
+    /// [`mean_depth`](Self::mean_depth) then find computed.
+    pub(super) fn weigh(&mut self, max: f32) -> f64 {
+        if matches!(self.stage, Stage::List { .. }) {
+            return self.weighted().2;
+        }
+        let Buffers { dense, weights, .. } = &mut *self.buffers;
+        rows::weights(if self.stage == Stage::Raw { self.raw } else { dense }, max, weights)
+    }
+
+    /// Mean distance of logits from `max` over the probabilities that [`weigh`](Self::weigh) has just computed.
+    pub(super) fn mean_depth(&self, max: f32, total: f64) -> f64 {
+        let Buffers { list, weights, .. } = &*self.buffers;
+        let sum = match self.dense() {
+            Some(values) => rows::weighted_depth(values, weights, max),
+            None => list.iter().zip(weights).map(|(c, &w)| f64::from(w) * f64::from(max - c.logit)).sum(),
+        };
+        sum / total
+    }
+
+    /// Keeps the candidates of lowest score until their probabilities, which [`weigh`](Self::weigh) has just computed,
+    /// reach the mass.
+    pub(super) fn keep_mass(&mut self, score: Score, mass: Mass) {
+        let Buffers { list, weights, .. } = &mut *self.buffers;
+        if let Stage::List { .. } = self.stage {
+            return mass::keep_mass(list, weights, score, mass);
+        }
+        let values = if self.stage == Stage::Raw { self.raw } else { &self.buffers.dense };
+        let Some(last) = mass::find_last_in_row(values, &self.buffers.weights, score, mass) else { return };
+        let mut places = Vec::new();
+        if last.count <= LISTED {
+            rows::between(values, score, f32::NEG_INFINITY, last.score, &mut places);
+            let kept = places.iter().map(|&id| Candidate { id, logit: values[id as usize] });
+            let kept: Vec<Candidate> = kept.filter(|c| last.keeps(score.of(c.logit), c)).collect();
+            self.buffers.list = kept;
+            self.stage = Stage::List { sorted: false };
+            return;
+        }
+        // Of those with the last one's score the worse ones go, one by one.
+        rows::between(values, score, last.score.next_down(), last.score, &mut places);
+        self.dense_mut();
+        let Buffers { dense, block_max, .. } = &mut *self.buffers;
+        for at in places {
+            let candidate = Candidate { id: at, logit: dense[at as usize] };
+            if !last.keeps(last.score, &candidate) {
+                dense[at as usize] = f32::NEG_INFINITY;
+            }
+        }
+        rows::keep_within(dense, score, last.score, block_max);
+    }
+
+    /// Of the candidates with at least the probability `threshold`, drops all but the least likely one; does nothing if
+    /// fewer than `min_keep` would be left.
+    pub(super) fn drop_likely(&mut self, threshold: f32, min_keep: usize) {
+        let max = self.max();
+        let limit = f64::from(threshold) * self.total(max);
+        let is_likely = |logit: f32| f64::from(exp_neg(logit - max)) >= limit;
+        let count = self.count();
+        // A little lower than the limit, as weights are rounded; the likely ones are then told exactly.
+        let near = max + ln(limit) as f32 - 1e-3;
+        let mut likely = match self.stage {
+            Stage::List { .. } => self.buffers.list.clone(),
+            _ => {
+                self.gather(near);
+                std::mem::take(&mut self.buffers.list)
+            }
+        };
+        likely.retain(|c| is_likely(c.logit));
+        let dropped = likely.len().saturating_sub(1);
+        if dropped == 0 || count - dropped < min_keep {
+            return;
+        }
+        let stays = likely.iter().copied().max_by(better);
+        likely.retain(|c| Some(c.id) != stays.map(|c| c.id));
+        likely.sort_unstable_by_key(|c| c.id);
+        let edits: Vec<(u32, ())> = likely.iter().map(|c| (c.id, ())).collect();
+        self.edit(&edits, |_, ()| f32::NEG_INFINITY);
     }
 
     /// Says that the list is no longer in order of its logits.
@@ -325,7 +407,11 @@ impl<'a> Work<'a> {
     /// Sum of `e^(logit - max)` over all candidates.
     pub(super) fn total(&mut self, max: f32) -> f64 {
         match self.dense() {
-            Some(dense) => dense.chunks(BLOCK).map(|block| sum_exp(block, max)).sum(),
+            Some(_) => {
+                let Buffers { dense, block_sum, .. } = &mut *self.buffers;
+                rows::block_sums(if self.stage == Stage::Raw { self.raw } else { dense }, max, block_sum);
+                block_sum.iter().sum()
+            }
             None => self.weighted().2,
         }
     }
@@ -356,21 +442,11 @@ impl<'a> Work<'a> {
             }
             return;
         }
-        let scaled = |x: f32| {
-            let y = x / temperature;
-            let bounded = if y > f32::MIN { y } else { f32::MIN };
-            if x > f32::NEG_INFINITY { bounded } else { x }
-        };
+        self.dense_mut();
         let Buffers { dense, block_max, .. } = &mut *self.buffers;
-        if self.stage == Stage::Raw {
-            dense.clear();
-            dense.extend(self.raw.iter().map(|&x| scaled(x)));
-            self.stage = Stage::Edited;
-        } else {
-            dense.iter_mut().for_each(|x| *x = scaled(*x));
-        }
+        rows::divide(dense, temperature);
         // Division keeps the order, so the maxima stay the maxima.
-        block_max.iter_mut().for_each(|x| *x = scaled(*x));
+        rows::divide(block_max, temperature);
     }
 
     /// Picks a candidate by its probability, given a number of `[0, 1)`.
@@ -384,8 +460,7 @@ impl<'a> Work<'a> {
         }
         let Buffers { dense, block_sum, .. } = &mut *self.buffers;
         let values = if self.stage == Stage::Raw { self.raw } else { dense.as_slice() };
-        block_sum.clear();
-        block_sum.extend(values.chunks(BLOCK).map(|block| sum_exp(block, max)));
+        rows::block_sums(values, max, block_sum);
         let total: f64 = block_sum.iter().sum();
         let mut target = uniform * total;
         let mut block = 0;
@@ -412,35 +487,6 @@ fn walk(weights: impl Iterator<Item = f32>, mut target: f64) -> Option<usize> {
         }
     }
     last
-}
-
-/// Maximum of a block, and whether it holds a NaN (which the maximum ignores).
-fn max_and_nan(block: &[f32]) -> (f32, bool) {
-    let mut max = [f32::NEG_INFINITY; LANES];
-    let mut nan = [0u32; LANES];
-    let (chunks, rest) = block.as_chunks::<LANES>();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            let x = chunk[lane];
-            max[lane] = if x > max[lane] { x } else { max[lane] };
-            nan[lane] |= u32::from(x.is_nan());
-        }
-    }
-    let all = max.iter().chain(rest);
-    let highest = all.fold(f32::NEG_INFINITY, |max, &x| if x > max { x } else { max });
-    (highest, nan.iter().any(|&n| n != 0) || rest.iter().any(|x| x.is_nan()))
-}
-
-/// Sum of a block, in a fixed order.
-fn block_total(block: &[f32]) -> f64 {
-    let mut lanes = [0.0f32; LANES];
-    let (chunks, rest) = block.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane += x;
-        }
-    }
-    lanes.iter().chain(rest).map(|&x| f64::from(x)).sum()
 }
 
 /// Sum of `term` over the finite logits, in a fixed order.
