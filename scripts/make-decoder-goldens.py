@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from recurrent_models import mamba, mamba2
 from tiny_models import VOCAB, attend, listed, rms_norm, rotate, silu, softmax, tiny_weights, turn
 
 HERE = Path(__file__).resolve().parent
@@ -126,6 +127,8 @@ MODELS = {
     "gpt-oss": gpt_oss,
     "qwen2vl": lambda ids: qwen_vl(ids, 32, 1e6, False),
     "qwen3vl": lambda ids: qwen_vl(ids, 64, 1e6, True),
+    "mamba": mamba,
+    "mamba2": mamba2,
 }
 
 

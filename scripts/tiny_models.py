@@ -20,7 +20,9 @@ def weight(name, rows, cols):
     unit = (mixed >> np.uint64(8)).astype(np.float64) / 2.0**23 - 1.0
     if name.endswith(".bias"):
         numbers = 0.1 * unit
-    elif rows == 1:
+    elif name.endswith(".ssm_a"):
+        numbers = -((unit + 1.001) ** 2) * 0.4
+    elif rows == 1 or name.endswith("norm.weight"):
         numbers = 1.0 + 0.2 * unit
     else:
         numbers = unit * math.sqrt(3.0 / cols)

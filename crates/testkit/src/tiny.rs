@@ -62,6 +62,9 @@ pub fn named_elements(entry: &SpecEntry) -> Vec<f32> {
         let unit = f64::from(h >> 8) / f64::from(1 << 23) - 1.0;
         let element = match entry.rows {
             _ if entry.name.ends_with(".bias") => 0.1 * unit,
+            // Rates of decay.
+            _ if entry.name.ends_with(".ssm_a") => -(unit + 1.001) * (unit + 1.001) * 0.4,
+            _ if entry.name.ends_with("norm.weight") => 1.0 + 0.2 * unit,
             1 => 1.0 + 0.2 * unit,
             _ => unit * (3.0 / entry.cols as f64).sqrt(),
         };
