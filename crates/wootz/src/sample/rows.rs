@@ -130,6 +130,28 @@ vectorized! {
         })
     }
 
+    /// Number of values above negative infinity.
+    fn count(values: &'a [f32]) -> usize {
+        values.iter().map(|x| usize::from(*x > f32::NEG_INFINITY)).sum()
+    }
+
+    /// Sum of the distances of finite values from `center`, or of their squares where `square`.
+    fn moment(values: &'a [f32], center: f64, square: bool) -> f64 {
+        let term = |x: f32| {
+            let d = f64::from(x) - center;
+            let term = if square { d * d } else { d };
+            if x > f32::NEG_INFINITY { term } else { 0.0 }
+        };
+        let mut lanes = [0.0f64; LANES];
+        let (chunks, rest) = values.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane += term(x);
+            }
+        }
+        lanes.into_iter().chain(rest.iter().map(|&x| term(x))).sum()
+    }
+
     /// Positions of the values whose score is above `from` and at most `to`.
     fn between(values: &'a [f32], score: Score, from: f32, to: f32, out: &'a mut Vec<u32>) {
         out.clear();

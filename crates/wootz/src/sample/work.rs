@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::SampleError;
 use super::mask::BitMask;
 use super::mass::{self, Mass};
-use super::math::{LANES, exp_neg, ln};
+use super::math::{exp_neg, ln};
 use super::rows::{self, BLOCK, Score, block_total, max_and_nan};
 
 /// Longest list that is put in order; order is a help to later samplers, not a duty.
@@ -399,7 +399,7 @@ impl<'a> Work<'a> {
     /// Number of candidates.
     pub(super) fn count(&self) -> usize {
         match self.dense() {
-            Some(dense) => dense.iter().filter(|x| **x > f32::NEG_INFINITY).count(),
+            Some(dense) => rows::count(dense),
             None => self.buffers.list.len(),
         }
     }
@@ -419,15 +419,17 @@ impl<'a> Work<'a> {
     /// Standard deviation of the logits.
     pub(super) fn deviation(&self) -> f64 {
         let count = self.count().max(1) as f64;
-        let mean = self.sum(|x| x) / count;
-        (self.sum(|x| (x - mean) * (x - mean)) / count).sqrt()
+        let mean = self.moment(0.0, false) / count;
+        (self.moment(mean, true) / count).sqrt()
     }
 
-    fn sum(&self, term: impl Fn(f64) -> f64) -> f64 {
-        match self.dense() {
-            Some(dense) => sum_finite(dense, term),
-            None => self.buffers.list.iter().map(|c| term(f64::from(c.logit))).sum(),
-        }
+    /// Sum of the distances of logits from `center`, or of their squares.
+    fn moment(&self, center: f64, square: bool) -> f64 {
+        let Some(values) = self.dense() else {
+            let distances = self.buffers.list.iter().map(|c| f64::from(c.logit) - center);
+            return distances.map(|d| if square { d * d } else { d }).sum();
+        };
+        rows::moment(values, center, square)
     }
 
     /// Divides the logits by a temperature above 0.
@@ -487,19 +489,6 @@ fn walk(weights: impl Iterator<Item = f32>, mut target: f64) -> Option<usize> {
         }
     }
     last
-}
-
-/// Sum of `term` over the finite logits, in a fixed order.
-fn sum_finite(values: &[f32], term: impl Fn(f64) -> f64) -> f64 {
-    let finite = |x: f32| if x > f32::NEG_INFINITY { term(f64::from(x)) } else { 0.0 };
-    let mut lanes = [0.0f64; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane += finite(x);
-        }
-    }
-    lanes.iter().sum::<f64>() + rest.iter().map(|&x| finite(x)).sum::<f64>()
 }
 
 /// The candidates of a row with at least this logit, by token.
