@@ -1,7 +1,7 @@
 // Operations that take a recurrent state from token to token.
 //
 // A block of a cache holds the state after the last computed token of its 32 positions. The tokens of a sequence read the
-// state of the position before them and write one for each block that they go through.
+// state of the position before them and write one for each block that they go through and that the table has.
 #include "cache.cuh"
 
 // The tokens of a sequence in a step.
@@ -15,11 +15,14 @@ __device__ inline Run run_of(const StateTables& t, uint32_t sequence) {
     return {sequence, first, t.counts[sequence], uint32_t(t.positions[first])};
 }
 
-__device__ inline uint64_t block_of(const StateTables& t, const Run& run, uint32_t position) {
+// Stands in a table for a state that is not kept.
+constexpr uint32_t NO_BLOCK = 0xffffffff;
+
+__device__ inline uint32_t block_of(const StateTables& t, const Run& run, uint32_t position) {
     return t.blocks[uint64_t(run.sequence) * t.max_blocks + position / BLOCK_TOKENS - t.first_blocks[run.sequence]];
 }
 
-// A thread takes one channel through one sequence, block by block. The state is the last `width - 1` rows of x, the
+// A thread takes one channel through one sequence, from each state that is kept to the next. The state is the last `width - 1` rows of x, the
 // oldest first, so that row `i` of a piece and those before it are rows `i + width - 1` and before of the state with the
 // piece after it.
 KERNEL(128, short_conv, ShortConvArgs) {
@@ -34,7 +37,9 @@ KERNEL(128, short_conv, ShortConvArgs) {
     const float* old = run.position > 0 ? a.states + block_of(a.tables, run, run.position - 1) * state + c : nullptr;
     for (uint32_t done = 0; done < run.count;) {
         const uint32_t position = run.position + done, left = run.count - done;
-        const uint32_t room = BLOCK_TOKENS - position % BLOCK_TOKENS, n = left < room ? left : room;
+        uint32_t n = BLOCK_TOKENS - position % BLOCK_TOKENS;
+        while (n < left && block_of(a.tables, run, position + n - 1) == NO_BLOCK) n += BLOCK_TOKENS;
+        if (n > left) n = left;
         const uint64_t first = run.first + done;
         const float* row = a.x + first * channels + c;
         const auto seen = [&](uint32_t at) {
@@ -47,7 +52,7 @@ KERNEL(128, short_conv, ShortConvArgs) {
             a.out[(first + i) * channels + c] = sum;
         }
         // In this order a state that is changed where it is gives its rows before they are written.
-        float* now = a.states + block_of(a.tables, run, position) * state + c;
+        float* now = a.states + block_of(a.tables, run, position + n - 1) * state + c;
         for (uint32_t j = 0; j < kept; j++) now[uint64_t(j) * channels] = seen(n + j);
         old = now;
         done += n;
@@ -98,7 +103,9 @@ KERNEL(128, scan, ScanArgs) {
         if (!writes) continue;
         if (lane == 0) a.out[token * channels + channel] = sum + direct * input;
         if (t + 1 < run.count && (run.position + t + 1) % BLOCK_TOKENS != 0) continue;
-        float* now = a.states + block_of(a.tables, run, run.position + t) * block + own;
+        const uint32_t kept = block_of(a.tables, run, run.position + t);
+        if (kept == NO_BLOCK) continue;
+        float* now = a.states + kept * block + own;
         for (uint32_t i = 0; i < MOST_STATES; i++) {
             const uint32_t n = lane + i * a.lanes;
             if (n < a.state) now[n] = state[i];

@@ -4,7 +4,7 @@
 //! positions and block tables are read from there.
 
 use wootz_graph::op::Sections;
-use wootz_graph::{BLOCK_TOKENS, Graph, GraphKey, RunError, StepInputs};
+use wootz_graph::{BLOCK_TOKENS, Graph, GraphKey, NO_BLOCK, RunError, StepInputs};
 
 /// Where the block tables of a cache group lie, in bytes from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +179,8 @@ impl StepPlaces {
             for (sequence, position) in inputs.sequences.iter().zip(inputs.positions) {
                 // `check` has found a block for every token.
                 let (block, at) = set.slot(*sequence, *position as usize).unwrap_or_default();
-                slots.push(block * BLOCK_TOKENS as u32 + at as u32);
+                // A state that is not kept has no slot, and none is used.
+                slots.push(block.wrapping_mul(BLOCK_TOKENS as u32) + at as u32);
             }
             put(places.slots, &slots);
             for (sequence, row) in rows.iter().enumerate().filter(|(_, r)| r[1] > 0) {
@@ -194,7 +195,7 @@ impl StepPlaces {
                     ));
                 }
                 let limit = blocks.get(index).copied().unwrap_or(0);
-                if let Some(block) = held.iter().find(|b| **b >= limit) {
+                if let Some(block) = held.iter().find(|b| **b >= limit && **b != NO_BLOCK) {
                     return bad(format!("cache block {block} of {limit}"));
                 }
                 put(places.first + 4 * sequence, &[table.first]);

@@ -43,5 +43,5 @@ pub use sampling::{LogitEdit, Picked, Sampling};
 pub use size::ByteSize;
 pub use split::split;
 pub use states::StateRun;
-pub use step::{BlockTable, Entries, StepInputs, StepOutput, TableSet, picked_token};
+pub use step::{BlockTable, Entries, NO_BLOCK, StepInputs, StepOutput, TableSet, picked_token};
 pub use weights::{SpecEntry, WeightId, WeightInfo, WeightSource, WeightSpec, WeightTable};

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::cache::{BLOCK_TOKENS, CacheGroup, Reach};
 use crate::error::RunError;
-use crate::step::StepInputs;
+use crate::step::{NO_BLOCK, StepInputs};
 
 /// Tokens of one sequence in a step, and the blocks of a group of states that they go through.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct StateRun {
     /// The block with the state before the first token; `None` at the start of a sequence, where the state is zero.
     pub from: Option<u32>,
     /// Where the state is written to after the tokens before a row: (row, block), in ascending order. The last row is
-    /// the end of `tokens`; those before it end a block.
+    /// the end of `tokens`; those before it end a block. A table may say of these that the state is not kept.
     pub writes: Vec<(usize, u32)>,
 }
 
@@ -40,7 +40,7 @@ impl StepInputs<'_> {
             }
             let block = |position: usize| {
                 let slot = set.slot(sequence, position).map(|(block, _)| block);
-                slot.ok_or_else(|| {
+                slot.filter(|block| *block != NO_BLOCK).ok_or_else(|| {
                     bad(format!("sequence {sequence} has no state of position {position} in group {group}"))
                 })
             };
@@ -49,7 +49,11 @@ impl StepInputs<'_> {
             let mut at = first;
             while at < first + run.len() {
                 let end = ((at / BLOCK_TOKENS + 1) * BLOCK_TOKENS).min(first + run.len());
-                writes.push((tokens.start + end - first, block(at)?));
+                let is_last = end == first + run.len();
+                let kept = set.slot(sequence, at).is_none_or(|(block, _)| block != NO_BLOCK);
+                if is_last || kept {
+                    writes.push((tokens.start + end - first, block(at)?));
+                }
                 at = end;
             }
             start = tokens.end;
@@ -70,12 +74,19 @@ impl StepInputs<'_> {
         Ok(runs)
     }
 
-    /// Checks the runs of every group of states, and that their blocks exist.
+    /// Checks the runs of every group of states, that their blocks exist, and that tables of others leave none out.
     ///
     /// # Errors
     /// As [`state_runs`](Self::state_runs), or a block does not exist.
     pub fn check_states(&self, groups: &[CacheGroup]) -> Result<(), RunError> {
-        for (index, group) in (0..).zip(groups).filter(|(_, group)| group.reach == Reach::State) {
+        for (index, group) in (0..).zip(groups) {
+            if group.reach != Reach::State {
+                let mut tables = self.groups.get(index as usize).map_or(&[][..], |set| set.tables).iter();
+                if tables.any(|table| table.blocks.contains(&NO_BLOCK)) {
+                    return Err(RunError::Input(format!("a table of group {index} leaves blocks out")));
+                }
+                continue;
+            }
             for run in self.state_runs(index)? {
                 let mut blocks = run.from.iter().chain(run.writes.iter().map(|(_, block)| block));
                 if let Some(block) = blocks.find(|block| **block >= group.blocks) {
@@ -121,6 +132,13 @@ mod tests {
         let second = StateRun { tokens: 33..35, from: Some(2), writes: vec![(35, 5)] };
         // Position 63 is in the block before: block 1 of the sequence, the first that its table holds.
         assert_eq!(found, [first, second]);
+        // A table may leave checkpoints out.
+        let holes = [BlockTable { first: 0, blocks: &[NO_BLOCK, NO_BLOCK, 3] }];
+        let found = runs(&positions[..33], &[0; 33], &holes[..1]).unwrap_err().to_string();
+        assert!(found.contains("no state of position 32"), "{found}");
+        let positions: Vec<i32> = (0..70).collect();
+        let found = runs(&positions, &[0; 70], &holes).unwrap();
+        assert_eq!(found, [StateRun { tokens: 0..70, from: None, writes: vec![(70, 3)] }]);
         // Within a block the state is changed where it is.
         let found = runs(&[5, 6], &[0, 0], &tables).unwrap();
         assert_eq!(found, [StateRun { tokens: 0..2, from: Some(7), writes: vec![(2, 7)] }]);

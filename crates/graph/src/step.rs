@@ -5,12 +5,15 @@ use crate::error::RunError;
 use crate::key::{GraphKey, Outputs};
 use crate::op::Sections;
 
+/// Stands in a [`BlockTable`] for a recurrent state that is not kept.
+pub const NO_BLOCK: u32 = u32::MAX;
+
 /// A sequence's blocks in one cache group.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockTable<'a> {
     /// Number of the first block held: those before it have left the window.
     pub first: u32,
-    /// Physical blocks, in the order of positions.
+    /// Physical blocks, in the order of positions; of states also [`NO_BLOCK`].
     pub blocks: &'a [u32],
 }
 

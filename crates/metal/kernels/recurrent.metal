@@ -2,11 +2,14 @@
 // LANES that of the threads that share them: a power of two up to 32.
 //
 // A block of a cache holds the state after the last computed token of its 32 positions. A run of tokens reads the state
-// of the position before it and writes one for each block that it goes through.
+// of the position before it and writes one for each block that it goes through and that the table has.
 #include "args.h"
 #include "cache.h"
 
 FUNCTION_CONSTANT(bool, has_bias, 1);
+
+// Stands in a table for a state that is not kept.
+enum : uint { NO_BLOCK = 0xffffffff };
 
 // ln(1 + exp(x)), precise also where it is small: ln(1 + u) = 2 artanh(u / (2 + u)), by the series of artanh.
 inline float softplus(float x) {
@@ -28,7 +31,7 @@ inline uint block_of(device const TokenSpan* span, device const uint* blocks, ui
     return blocks[span->table + position / BLOCK_TOKENS - span->first];
 }
 
-// A thread takes one channel through one run, block by block. The state is the last `width - 1` rows of x, the oldest
+// A thread takes one channel through one run, from each state that is kept to the next. The state is the last `width - 1` rows of x, the oldest
 // first, so that row `i` of a piece and those before it are rows `i + width - 1` and before of the state with the piece
 // after it.
 kernel void short_conv(constant ShortConvArgs& args [[buffer(0)]],
@@ -51,7 +54,8 @@ kernel void short_conv(constant ShortConvArgs& args [[buffer(0)]],
     device const float* taps = weight + (args.first + c) * args.width;
     while (count > 0) {
         uint n = min(BLOCK_TOKENS - position % BLOCK_TOKENS, count);
-        uint next = block_of(span, blocks, position);
+        while (n < count && block_of(span, blocks, position + n - 1) == NO_BLOCK) n = min(n + BLOCK_TOKENS, count);
+        uint next = block_of(span, blocks, position + n - 1);
         device const float* old = states + ulong(before) * kept * channels + c;
         device const float* row = x + ulong(first) * channels + c;
         for (uint i = 0; i < n; i++) {
@@ -134,7 +138,9 @@ kernel void scan(constant ScanArgs& args [[buffer(0)]],
         if (writes && lane == 0) y[token * channels + channel] = sum + d[head] * input;
         bool is_end = t + 1 == count || (position + t + 1) % BLOCK_TOKENS == 0;
         if (!writes || !is_end) continue;
-        ulong block = block_of(span, blocks, position + t);
+        uint kept = block_of(span, blocks, position + t);
+        if (kept == NO_BLOCK) continue;
+        ulong block = kept;
         for (uint i = 0; i < STATES_OF_LANE; i++) {
             uint n = lane + i * LANES;
             if (n < STATE) states[block * channels * STATE + own + n] = state[i];

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use wootz_graph::interp::Interpreter;
 use wootz_graph::{
     BLOCK_TOKENS, Backend, BlockTable, CacheGroup, CacheLayout, CacheSpec, Device, DeviceKind, Graph,
-    GraphBuilder, GraphKey, LoadRequest, Outputs, Reach, StepInputs, TableSet, WeightTable, passes,
+    GraphBuilder, GraphKey, LoadRequest, NO_BLOCK, Outputs, Reach, StepInputs, TableSet, WeightTable, passes,
 };
 
 use crate::cases::{Case, CaseStep};
@@ -51,8 +51,11 @@ fn graph(case: &Case, table: &WeightTable, step: &CaseStep) -> Graph {
 /// Calls `run` with the inputs of a step. Blocks of a sequence are scattered, so that a table that is not used shows.
 fn with_inputs<R>(case: &Case, step: &CaseStep, run: impl FnOnce(&StepInputs<'_>) -> R) -> R {
     let (sequences, per) = (case.sequences(), case.blocks_per_sequence());
-    let blocks: Vec<Vec<u32>> =
+    let mut blocks: Vec<Vec<u32>> =
         (0..sequences).map(|s| (0..per).rev().map(|b| (b * sequences + s) as u32).collect()).collect();
+    if case.caches.iter().any(CacheSpec::is_state) {
+        leave_out(step, &mut blocks);
+    }
     let tables: Vec<BlockTable<'_>> = blocks.iter().map(|b| BlockTable { first: 0, blocks: b }).collect();
     let groups = [TableSet { tables: &tables }];
     run(&StepInputs {
@@ -64,6 +67,18 @@ fn with_inputs<R>(case: &Case, step: &CaseStep, run: impl FnOnce(&StepInputs<'_>
         groups: &groups,
         hidden: &step.hidden,
     })
+}
+
+/// Leaves some of the states out that a step passes and no later one needs.
+fn leave_out(step: &CaseStep, blocks: &mut [Vec<u32>]) {
+    for (sequence, table) in blocks.iter_mut().enumerate() {
+        let own = step.sequences.iter().zip(&step.positions).filter(|(s, _)| **s as usize == sequence);
+        let positions: Vec<usize> = own.map(|(_, p)| *p as usize).collect();
+        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { continue };
+        let needed = [first.saturating_sub(1) / BLOCK_TOKENS, last / BLOCK_TOKENS];
+        let odd = table.iter_mut().enumerate().filter(|(at, _)| at % 2 == 1 && !needed.contains(at));
+        odd.for_each(|(_, block)| *block = NO_BLOCK);
+    }
 }
 
 /// What the interpreter makes of a case: the output of each step.

@@ -90,15 +90,19 @@ fn cache_memory(info: &DeviceInfo, weights: u64, options: &ContextOptions) -> Op
     })
 }
 
-/// Blocks that a sequence of `length` positions takes at most in a group with this reach; of states so many as it holds
-/// beside those of the tokens of a step, which sequences share.
+/// States of a sequence: that before a step, and those that the step leaves where a block ends and where it ends itself.
+const STATES: usize = 3;
+
+/// States beside those of sequences: checkpoints from which others may start.
+const CHECKPOINTS: usize = 3;
+
+/// Blocks that a sequence of `length` positions takes at most in a group with this reach.
 pub(crate) fn sequence_blocks(reach: Reach, length: usize, batch: usize) -> usize {
     let positions = match reach {
         Reach::Full => length,
         // A window keeps what a step's first token sees, the step's own tokens, and as much again to take back.
         Reach::Window(w) => length.min(w as usize + 2 * batch + BLOCK_TOKENS),
-        // The state before a step, and one where its tokens begin within a block.
-        Reach::State => length.min(2 * BLOCK_TOKENS),
+        Reach::State => return STATES,
     };
     // One block more: the copy of a shared block that is written next.
     positions.div_ceil(BLOCK_TOKENS) + 1
@@ -114,8 +118,7 @@ pub(crate) fn layout(
 ) -> CacheLayout {
     let groups = model.arch().reaches().iter().map(|reach| {
         let held = sequences.saturating_mul(sequence_blocks(*reach, context, batch));
-        let of_step = if *reach == Reach::State { batch.min(context).div_ceil(BLOCK_TOKENS) } else { 0 };
-        let blocks = held.saturating_add(of_step);
+        let blocks = held.saturating_add(if *reach == Reach::State { CHECKPOINTS } else { 0 });
         // More blocks than can be numbered fit no memory either.
         CacheGroup { reach: *reach, blocks: u32::try_from(blocks).unwrap_or(u32::MAX) }
     });

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use wootz_graph::{
     Backend, CacheLayout, Device, DeviceLimits, Executor, Graph, GraphKey, LoadRequest, MemoryUse, Outputs,
-    Picked, Plan, ProgramId, RunError, Sampling, StepInputs, StepOutput, StepTime, Ticket, Wants, passes,
-    split,
+    Picked, Plan, ProgramId, Reach, RunError, Sampling, StepInputs, StepOutput, StepTime, Ticket, Wants,
+    passes, split,
 };
 
 use crate::error::Error;
@@ -114,7 +114,8 @@ impl Runner {
             inputs.tokens = &told;
         }
         let pieces = match self.stages.len() > 1 && !all_rows && !self.is_tracing {
-            true if self.model.arch().hparams().causal => pieces(&inputs),
+            // Between pieces, states are not kept.
+            true if self.model.arch().hparams().causal && !self.has_states() => pieces(&inputs),
             _ => std::iter::once(0..inputs.tokens.len()).collect(),
         };
         let mut keys = Vec::with_capacity(pieces.len());
@@ -161,6 +162,11 @@ impl Runner {
         };
         self.picking = sampling.map(|_| ticket);
         Ok(ticket)
+    }
+
+    /// Whether layers carry a state from token to token.
+    fn has_states(&self) -> bool {
+        self.model.arch().reaches().contains(&Reach::State)
     }
 
     /// Tokens with those in place that the step before picked; waits for it.

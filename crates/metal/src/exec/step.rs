@@ -166,7 +166,8 @@ impl StepLayout {
                     blocks.extend_from_slice(table.blocks);
                     (blocks.len() - table.blocks.len()) as u32
                 });
-                slots.push(block * BLOCK_TOKENS as u32 + at as u32);
+                // A state that is not kept has no slot, and none is used.
+                slots.push(block.wrapping_mul(BLOCK_TOKENS as u32) + at as u32);
                 spans.push(TokenSpan {
                     table: start,
                     first: table.first,

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
+use wootz_graph::NO_BLOCK;
+
 use super::config::{ConfigError, GroupKind, KvConfig, KvError};
 use super::matching::PrefixMatch;
 use super::pool::Pool;
@@ -31,7 +33,7 @@ pub struct Table<'a> {
     /// Index of the sequence's block that comes first in `blocks`: token `t` is in
     /// `blocks[t / block_tokens - first]`.
     pub first: usize,
-    /// Physical blocks.
+    /// Physical blocks; of states also [`NO_BLOCK`], for those that are not kept.
     pub blocks: &'a [u32],
 }
 
@@ -180,13 +182,13 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         let mut sequence = self.remove(id)?;
         let block_tokens = self.config.block_tokens;
         let (old, new) = (sequence.tokens.len(), sequence.tokens.len() + tokens.len());
-        let fresh = new.div_ceil(block_tokens) - old.div_ceil(block_tokens);
-        for group in 0..self.pools.len() {
+        for (group, kind) in self.kinds() {
             if new > old && self.must_copy(&sequence, group) {
+                let fresh = kind.fresh(old, new, block_tokens).filter(|takes| *takes).count();
                 self.own_tail(&mut sequence, group, fresh);
             }
-            for _ in 0..fresh {
-                let block = self.take(group);
+            for takes in kind.fresh(old, new, block_tokens) {
+                let block = if takes { self.take(group) } else { Some(NO_BLOCK) };
                 sequence.tables[group].blocks.extend(block);
             }
         }
@@ -203,8 +205,8 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         let sequence = self.sequence(id)?;
         let block_tokens = self.config.block_tokens;
         let (old, new) = (sequence.tokens.len(), sequence.tokens.len() + count);
-        let fresh = new.div_ceil(block_tokens) - old.div_ceil(block_tokens);
-        for group in 0..self.pools.len() {
+        for (group, kind) in self.kinds() {
+            let fresh = kind.fresh(old, new, block_tokens).filter(|takes| *takes).count();
             let available = self.available(group);
             let copy = usize::from(new > old && self.must_copy(sequence, group));
             // A published block that only this sequence holds can be written after all, if it is withdrawn.
@@ -299,9 +301,13 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         let mut sequence = self.remove(id)?;
         let block_tokens = self.config.block_tokens;
         let reaches = self.kinds().all(|(group, kind)| {
+            let (table, needed) = (&sequence.tables[group], kind.first_needed(length, block_tokens));
+            let first = needed.checked_sub(table.first).and_then(|at| table.blocks.get(at));
             // Within a block, later tokens have changed the state.
-            let kept = kind != GroupKind::State || length.is_multiple_of(block_tokens);
-            kept && sequence.tables[group].first <= kind.first_needed(length, block_tokens)
+            let kept = kind != GroupKind::State
+                || length == 0
+                || length.is_multiple_of(block_tokens) && first.is_some_and(|block| *block != NO_BLOCK);
+            kept && (table.first <= needed || length == 0 && kind == GroupKind::State)
         });
         if reaches {
             self.cut(&mut sequence, length);

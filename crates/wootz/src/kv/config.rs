@@ -43,7 +43,8 @@ pub enum GroupKind {
         slack: usize,
     },
     /// A state that each token changes: a block holds that after its last computed token, and the next token needs it.
-    /// A sequence can start from where a block ends, or from where another has ended.
+    /// Of the tokens that are appended together, the state after the last one and that where the last whole block ends
+    /// are kept. A sequence can start from where such a block ends, or from where another has ended.
     State,
 }
 
@@ -55,6 +56,14 @@ impl GroupKind {
             Self::State => length.saturating_sub(1) / block_tokens,
             Self::Window { tokens, .. } => length.saturating_sub(tokens - 1) / block_tokens,
         }
+    }
+
+    /// Whether each block takes memory that is begun as a sequence grows from `old` tokens to `new`.
+    pub(super) fn fresh(self, old: usize, new: usize, block_tokens: usize) -> impl Iterator<Item = bool> {
+        let last = new.div_ceil(block_tokens);
+        let keeps =
+            move |block: usize| self != Self::State || block + 1 == last || block + 1 == new / block_tokens;
+        (old.div_ceil(block_tokens)..last).map(keeps)
     }
 
     /// The first block to keep for a sequence of `length` tokens.

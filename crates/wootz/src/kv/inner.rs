@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+use wootz_graph::NO_BLOCK;
+
 use super::cache::{BlockCopy, KvCache, SeqId, Sequence, Slots};
 use super::config::{GroupKind, KvError};
 use super::matching::{Found, find};
@@ -114,6 +116,9 @@ impl<S: BuildHasher + Clone> KvCache<S> {
                 continue;
             }
             let own = table.blocks[at - table.first];
+            if own == NO_BLOCK {
+                continue;
+            }
             match self.tree.block(node, group) {
                 None => {
                     self.pools[group].publish(own, node);
@@ -288,7 +293,8 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         for (id, sequence) in &self.sequences {
             *users.entry(sequence.node).or_default() += 1;
             for (group, table) in sequence.tables.iter().enumerate() {
-                table.blocks.iter().for_each(|&block| holders[group][block as usize] += 1);
+                let held = table.blocks.iter().filter(|block| **block != NO_BLOCK);
+                held.for_each(|&block| holders[group][block as usize] += 1);
             }
             self.check_sequence(sequence).map_err(|fault| format!("{id:?}: {fault}"))?;
         }
@@ -336,6 +342,12 @@ impl<S: BuildHasher + Clone> KvCache<S> {
                 return Err(format!("group {group}: {table:?} for {length} tokens"));
             }
             for (at, &block) in (table.first..).zip(&table.blocks) {
+                if block == NO_BLOCK {
+                    if kind != GroupKind::State || (at + 1) * block_tokens >= length {
+                        return Err(format!("group {group}: no block of position {}", at * block_tokens));
+                    }
+                    continue;
+                }
                 let published = self.pools[group].node(block);
                 if at < depth && published != Some(path[at]) {
                     return Err(format!("group {group}: block {block} is not the published one"));

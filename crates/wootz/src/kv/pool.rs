@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use wootz_graph::NO_BLOCK;
+
 use super::tree::NodeId;
 
 /// One physical block.
@@ -77,8 +79,11 @@ impl Pool {
         Some(Taken { block, evicted })
     }
 
-    /// Adds a holder.
+    /// Adds a holder, unless there is no block.
     pub(super) fn hold(&mut self, block: u32) {
+        if block == NO_BLOCK {
+            return;
+        }
         let entry = &mut self.blocks[block as usize];
         if entry.refs == 0 {
             self.idle.remove(&entry.tick);
@@ -88,6 +93,9 @@ impl Pool {
 
     /// Removes a holder; the last one leaves the block idle if it can be reused, free if not.
     pub(super) fn let_go(&mut self, block: u32) {
+        if block == NO_BLOCK {
+            return;
+        }
         let entry = &mut self.blocks[block as usize];
         entry.refs -= 1;
         if entry.refs > 0 {

@@ -2,6 +2,8 @@
 
 use std::hash::BuildHasher;
 
+use wootz_graph::NO_BLOCK;
+
 use super::super::{BlockCopy, GroupKind, KvCache, KvConfig, KvError, SeqId};
 
 /// What a place holds: a number for all tokens up to its own; 0 for none.
@@ -106,7 +108,10 @@ impl<S: BuildHasher + Clone> Machine<S> {
                 while at < running.tokens.len() {
                     let end = running.tokens.len().min((at / block_tokens + 1) * block_tokens);
                     let block = table.blocks[at / block_tokens - table.first];
-                    self.memory[group][block as usize][0] = mark(&running.namespace, &running.tokens[..end]);
+                    if block != NO_BLOCK {
+                        self.memory[group][block as usize][0] =
+                            mark(&running.namespace, &running.tokens[..end]);
+                    }
                     at = end;
                 }
                 continue;
