@@ -256,6 +256,29 @@ fn a_saved_state_continues_as_if_never_left() {
 }
 
 #[test]
+fn what_a_saved_state_lacks_is_not_found() {
+    each_decoder(|arch, types| {
+        let name = format!("wootz-part-{}-{}-{:?}", std::process::id(), arch.name(), types.0);
+        let path = std::env::temp_dir().join(name);
+        let tokens = text(200, 5);
+        // Small steps, so that windows leave blocks and states of early positions behind.
+        let options = ContextOptions { batch: Some(16), ..options() };
+        let mut first = context(arch, types, options.clone());
+        let (sequence, _) = first.open_prefix(&[]).unwrap();
+        let expected = logits(&mut first, sequence, &tokens, &[16]);
+        first.close(sequence);
+        first.save(&tokens, &path).unwrap();
+        let mut second = context(arch, types, options);
+        second.restore(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        // A text that leaves the saved one early.
+        let (sequence, cached) = second.open_prefix(&tokens[..50]).unwrap();
+        let found = logits(&mut second, sequence, &tokens[cached..60], &[16]);
+        assert_eq!(found, expected[cached..60], "{}, {types:?}, {cached} tokens found", arch.name());
+    });
+}
+
+#[test]
 fn every_family_agrees_with_the_interpreter() {
     for kv in [KvType::F16, KvType::F32, KvType::Q8_0] {
         each(|arch, types| {
