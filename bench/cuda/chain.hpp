@@ -127,9 +127,14 @@ struct Model {
         a.block_bytes = block_bytes, a.v_offset = block_bytes / 2, a.scale = 0.088f, a.heads = s.heads, a.kv_heads = s.kv_heads;
         a.max_blocks = max_blocks, a.pairs = s.head_dim / 2;
         if (to_image) a.image = image.p, a.groups = up(rows, 128) * 16, a.image_bf16 = type_of(s.type).id == BF16;
-        // Of more blocks than multiprocessors, two share one.
-        const uint32_t splits = std::min(64u, std::max(1u, gpu.sms / (s.kv_heads * rows))), warps = s.kv_heads * rows > static_cast<uint32_t>(gpu.sms) ? 4 : 8;
-        gpu.launch(gpu.kernel("attend", attend_name("f16", s.head_dim, warps)), dim3(splits, s.kv_heads, rows), 32 * warps, attend_shared(s.head_dim, warps), a);
+        // Rounds of 128 positions of a plan, whose span is a power of two. Of more blocks than multiprocessors, two share one.
+        uint32_t rounds = 2;
+        while (128 * rounds < depth + 1) rounds *= 2;
+        const uint32_t splits = std::min(std::min(64u, rounds), std::max(1u, gpu.sms / (s.kv_heads * rows)));
+        const uint32_t warps = s.kv_heads * rows > static_cast<uint32_t>(gpu.sms) ? 4 : 8;
+        const bool cluster = splits > 1 && splits <= 8;
+        gpu.launch(gpu.kernel("attend", attend_name("f16", s.head_dim, warps, cluster)), dim3(splits, s.kv_heads, rows), 32 * warps,
+                   attend_shared(s.head_dim, warps), a, true, cluster ? splits : 1);
     }
     // Prompts of one sequence that fill the rows; keys and values are taken to be in the cache.
     void flash(uint32_t layer) {
@@ -180,10 +185,10 @@ struct Model {
         p.rows = tokens.p, p.x = from, p.y = add, p.x_out = sum, p.norm = normalise ? norm.p : nullptr, p.out = image.p;
         p.scale = scale.p, p.eps = 1e-6f, p.cols = cols, p.k_tiles = up(cols, 256), p.groups = up(rows, 128) * 16;
         if (add) p.y_tail = left.tail[0], p.tails = left.tails, p.slab = left.slab;
-        const bool many = rows > 64 || p.tails > 0;
+        const char* kind = rows > 64 ? "pack_many_rows_" : p.tails > 0 ? "pack_parts_" : "pack_rows_";
         // Warps that keep all of a row, if there are so many; few rows must fill the device.
-        const int threads = rows > 64 ? 32 * std::min(14u, std::max(8u, up(p.k_tiles, 6))) : many ? 32 * std::min(14u, p.k_tiles) : 1024;
-        gpu.launch(gpu.kernel("acts", std::string(many ? "pack_many_rows_" : "pack_rows_") + (t.id == BF16 ? "bf16" : "f16")), rows, threads, 0, p);
+        const int threads = rows > 64 ? 32 * std::min(14u, std::max(8u, up(p.k_tiles, 6))) : p.tails > 0 ? 32 * std::min(14u, p.k_tiles) : 1024;
+        gpu.launch(gpu.kernel("acts", std::string(kind) + (t.id == BF16 ? "bf16" : "f16")), rows, threads, 0, p);
     }
     // `in_parts`: the reader adds parts.
     void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated, bool in_parts = false) {

@@ -357,3 +357,39 @@ inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Ty
     }
     report.line(name + "gated", f.value(), bf16 ? 8e-3 : 2.5e-3);
 }
+
+// The image of the norm of a sum in parts.
+inline void check_pack(Gpu& gpu, Report& report, uint32_t cols, uint32_t tails, bool bf16) {
+    const uint32_t n = 5, groups = 2, k_tiles = up(cols, 256);
+    const size_t count = static_cast<size_t>(n) * cols;
+    const auto x = random_floats(count, 80), y = random_floats(count * (1 + tails), 81), norm = random_floats(cols, 82);
+    Buffer<float> dx(x), dy(y), dn(norm), x_out(count), scale(n);
+    Buffer<uint8_t> image(static_cast<size_t>(k_tiles) * 4 * groups * 1024);
+    Buffer<uint32_t> rows(std::vector<uint32_t>{n});
+    ActsArgs p{};
+    p.rows = rows.p, p.x = dx.p, p.y = dy.p, p.y_tail = dy.p + count, p.slab = count, p.tails = tails, p.x_out = x_out.p, p.norm = dn.p;
+    p.out = image.p, p.scale = scale.p, p.eps = 1e-5f, p.cols = cols, p.k_tiles = k_tiles, p.groups = groups;
+    gpu.launch(gpu.kernel("acts", bf16 ? "pack_parts_bf16" : "pack_parts_f16"), n + 2, 32 * std::min(14u, k_tiles), 0, p);
+    gpu.sync();
+    const auto bytes = image.read();
+    const auto factors = scale.read(), sums = x_out.read();
+    Error sum_error, image_error;
+    for (uint32_t r = 0; r < n; r++) {
+        std::vector<double> sum(cols);
+        for (uint32_t c = 0; c < cols; c++) {
+            sum[c] = x[r * cols + c];
+            for (uint32_t t = 0; t <= tails; t++) sum[c] += y[t * count + r * cols + c];
+            sum_error.add(sums[r * cols + c], sum[c]);
+        }
+        const auto want = normalised(sum, norm, 1e-5);
+        for (uint32_t c = 0; c < cols; c++) {
+            const uint32_t chunk = c % 64 / 2;
+            uint16_t bits;
+            memcpy(&bits, &bytes[((c / 256 * 4 + chunk / 8) * groups + r / 8) * 1024 + r % 8 * 128 + (chunk ^ r) % 8 * 16 + c % 256 / 64 * 4 + c % 2 * 2], 2);
+            image_error.add(bf16 ? bf16_value(bits) : f16_value(bits) * factors[r], want[c]);
+        }
+    }
+    const std::string name = "image of " + std::to_string(cols) + " columns, sums in " + std::to_string(1 + tails) + " parts";
+    report.line(name, image_error.value(), bf16 ? 3e-3 : 4e-4);
+    report.line(name + ", the sums", sum_error.value(), 1e-6);
+}

@@ -95,19 +95,26 @@ struct Gpu {
                                    227 * 1024 - static_cast<int>(attributes.sharedSizeBytes)));
         return kernels[name] = kernel;
     }
-    // With `overlap` the kernel may start before the one ahead has ended.
+    // With `overlap` the kernel may start before the one ahead has ended; `cluster` blocks along x are a cluster.
     template <class Args>
-    void launch(cudaKernel_t kernel, dim3 grid, int threads, size_t shared, const Args& args, bool overlap = true) {
+    void launch(cudaKernel_t kernel, dim3 grid, int threads, size_t shared, const Args& args, bool overlap = true, uint32_t cluster = 1) {
         cudaLaunchConfig_t config{};
         config.gridDim = grid;
         config.blockDim = threads;
         config.dynamicSmemBytes = shared;
         config.stream = stream;
-        cudaLaunchAttribute attribute{};
-        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attribute.val.programmaticStreamSerializationAllowed = 1;
-        config.attrs = &attribute;
-        config.numAttrs = overlap ? 1 : 0;
+        cudaLaunchAttribute attributes[2]{};
+        uint32_t count = 0;
+        if (overlap && !getenv("NO_OVERLAP")) {
+            attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+            attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+        }
+        if (cluster > 1) {
+            attributes[count].id = cudaLaunchAttributeClusterDimension;
+            attributes[count++].val.clusterDim = {cluster, 1, 1};
+        }
+        config.attrs = attributes;
+        config.numAttrs = count;
         void* list[] = {const_cast<Args*>(&args)};
         CHECK(cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), list));
     }

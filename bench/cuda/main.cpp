@@ -9,6 +9,9 @@ static void check(Gpu& gpu, Report& report) {
     check_mixed(gpu, report, "q4_k", "q6_k");
     check_mixed(gpu, report, "q5_k", "q6_k");
     check_attention(gpu, report);
+    for (uint32_t tails : {1, 3, 11, 13}) {
+        for (uint32_t cols : {576, 3584, 10240}) check_pack(gpu, report, cols, tails, tails == 3);
+    }
     ProductRoom room(gpu.sms, 1 << 16);
     for (const Type& t : TYPES) {
         for (uint32_t n : {3, 8, 13, 32, 64, 70}) check_products(gpu, report, room, t, t.elements == 256 ? 1280 : 1248, n, BATCH);

@@ -7,8 +7,9 @@
 // share one, since all is latency; with many rows several blocks share a multiprocessor.
 constexpr int FEW_THREADS = 1024, FEW_KEPT = 3;
 constexpr int MANY_THREADS = 448, MANY_KEPT = 6;
-// Further summands that are loaded at once.
-constexpr int TAILS_AHEAD = 5;
+// Of few rows with further summands; as many of these are loaded at once, since each time costs the way to the cache.
+constexpr int PARTS_THREADS = 448, PARTS_KEPT = 2;
+constexpr int TAILS_AHEAD = 11;
 
 INLINE float2 add2(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 
@@ -111,8 +112,10 @@ template <bool BF16, int KEPT, bool TAILS> INLINE void pack(const ActsArgs& a) {
 
 KERNEL(FEW_THREADS, pack_rows_f16, ActsArgs) { pack<false, FEW_KEPT, false>(a); }
 KERNEL(FEW_THREADS, pack_rows_bf16, ActsArgs) { pack<true, FEW_KEPT, false>(a); }
-KERNEL(MANY_THREADS, pack_many_rows_f16, ActsArgs) { pack<false, MANY_KEPT, true>(a); }
-KERNEL(MANY_THREADS, pack_many_rows_bf16, ActsArgs) { pack<true, MANY_KEPT, true>(a); }
+KERNEL(MANY_THREADS, pack_many_rows_f16, ActsArgs) { pack<false, MANY_KEPT, false>(a); }
+KERNEL(MANY_THREADS, pack_many_rows_bf16, ActsArgs) { pack<true, MANY_KEPT, false>(a); }
+KERNEL(PARTS_THREADS, pack_parts_f16, ActsArgs) { pack<false, PARTS_KEPT, true>(a); }
+KERNEL(PARTS_THREADS, pack_parts_bf16, ActsArgs) { pack<true, PARTS_KEPT, true>(a); }
 
 // One row to int8 activations: for mat-vecs with more columns than they can normalise themselves.
 KERNEL(MATVEC_THREADS, quantize_row, ActsArgs) {

@@ -5,7 +5,8 @@
 // Keys and values go from memory to registers, in just the order in which tensor cores want them: for scores, lane (g, t)
 // loads 8 dimensions of key g; for values it loads dimensions 8g..8g+7 of four positions.
 // The mma's left rows 8..15 stay unused. Every warp has its own running maximum; warps, then parts, come together in a
-// fixed order, the last block of a row's group to arrive does it.
+// fixed order, the last block of a row's group to arrive does it. Where the blocks of a group are a cluster, each reads what it
+// needs of the others' shared memory and joins a share of the columns: no memory, and nobody comes last.
 //
 // With `k` and `v` given, a block also normalises and rotates its queries, and the block of the last part does so with the
 // key, stores both and takes them from shared memory. Rows must then be of different sequences: so all other positions can
@@ -18,6 +19,7 @@
 constexpr int ATTEND_HEADS = 8;   // of one block
 constexpr int ATTEND_PARTS = 64;  // at most: grid.x
 constexpr int CHUNK = 16;         // positions that a warp takes at once
+constexpr int ATTEND_CLUSTER = 8; // blocks at most
 constexpr float LOWEST = -1e30f;  // below every score, and finite
 constexpr float LOG2_E = 1.4426950408889634f;
 
@@ -83,7 +85,7 @@ INLINE void mma_split(float (&c)[2], const Split<BF16>& a0, const Split<BF16>& a
 }
 INLINE uint32_t word_at(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-template <uint32_t TYPE, int DIM, int WARPS> struct Attend {
+template <uint32_t TYPE, int DIM, int WARPS, bool CLUSTER> struct Attend {
     static constexpr int THREADS = 32 * WARPS;
     static constexpr bool BF16 = Kv<TYPE>::BF16;
     static constexpr int K_LOADS = DIM / 32;  // of one lane and one key
@@ -99,6 +101,7 @@ template <uint32_t TYPE, int DIM, int WARPS> struct Attend {
         __align__(16) float out[WARPS][ATTEND_HEADS][DIM + 8];
         float weight[ATTEND_PARTS][ATTEND_HEADS];
         float all[ATTEND_HEADS];
+        float2 part[ATTEND_HEADS];  // maximum and sum of this block
         uint32_t last;
     };
 
@@ -404,6 +407,7 @@ template <uint32_t TYPE, int DIM, int WARPS> struct Attend {
         for (int h = warp; h < ATTEND_HEADS; h += WARPS) {
             const float top = weigh(WARPS, h, [&](uint32_t i) { return make_float2(s.top[i][h], s.sum[i][h]); });
             if (parts == 1) with_sink(h, top);
+            else if (CLUSTER && lane == 0) s.part[h] = make_float2(top, s.all[h]);
             else if (lane == 0) *reinterpret_cast<float2*>(mine + h * WIDTH + DIM) = make_float2(top, s.all[h]);
         }
         __syncthreads();
@@ -413,10 +417,15 @@ template <uint32_t TYPE, int DIM, int WARPS> struct Attend {
             float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll
             for (int w = 0; w < WARPS; w++) add(value, s.weight[w][h], *reinterpret_cast<float4*>(&s.out[w][h][at]));
-            if (parts == 1) put(h, at, value);
+            if (parts == 1) put(h, at, value, s.all[h]);
+            else if (CLUSTER) *reinterpret_cast<float4*>(&s.out[0][h][at]) = value;
             else __stcg(reinterpret_cast<float4*>(mine + h * WIDTH + at), value);
         }
         if (parts == 1) return;
+        if constexpr (CLUSTER) {
+            join_cluster();
+            return;
+        }
         __syncthreads();
         if (threadIdx.x == 0) s.last = arrive_at(a.counters + group) == parts;
         __syncthreads();
@@ -436,8 +445,41 @@ template <uint32_t TYPE, int DIM, int WARPS> struct Attend {
             for (uint32_t p = 0; p < parts; p++) {
                 add(value, s.weight[p][h], __ldcg(reinterpret_cast<const float4*>(partial + (p * ATTEND_HEADS + h) * WIDTH + at)));
             }
-            put(h, at, value);
+            put(h, at, value, s.all[h]);
         }
+    }
+    // This block's share of the columns, of the results of all blocks of its cluster.
+    INLINE void join_cluster() {
+        cluster_barrier();
+        constexpr int FOURS = DIM / 4;
+        const int all = static_cast<int>(count) * FOURS, each = (all + parts - 1) / parts, begin = blockIdx.x * each;
+        for (int i = begin + threadIdx.x; i < min(begin + each, all); i += THREADS) {
+            const int h = i / FOURS, at = i % FOURS * 4;
+            float2 part[ATTEND_CLUSTER];
+            float4 v[ATTEND_CLUSTER];
+#pragma unroll
+            for (int p = 0; p < ATTEND_CLUSTER; p++) {
+                part[p] = make_float2(LOWEST, 0);
+                v[p] = make_float4(0, 0, 0, 0);
+                if (p >= static_cast<int>(parts)) continue;
+                part[p] = load_of_block2(&s.part[h], p);
+                v[p] = load_of_block4(&s.out[0][h][at], p);
+            }
+            float top = LOWEST, sum = 0;
+            float4 value = make_float4(0, 0, 0, 0);
+#pragma unroll
+            for (int p = 0; p < ATTEND_CLUSTER; p++) top = fmaxf(top, part[p].x);
+#pragma unroll
+            for (int p = 0; p < ATTEND_CLUSTER; p++) {
+                const float weight = exp2f(part[p].x - top);
+                sum += weight * part[p].y;
+                add(value, weight, v[p]);
+            }
+            if (a.sinks) sum += exp2f(a.sinks[first_head + h] * LOG2_E - top);
+            put(h, at, value, sum);
+        }
+        // Others may still read this block's memory.
+        cluster_barrier();
     }
     INLINE static void add(float4& sum, float weight, const float4& v) {
         sum.x += weight * v.x, sum.y += weight * v.y, sum.z += weight * v.z, sum.w += weight * v.w;
@@ -447,9 +489,9 @@ template <uint32_t TYPE, int DIM, int WARPS> struct Attend {
         if (!a.sinks || h >= static_cast<int>(count) || lane != 0) return;
         s.all[h] += exp2f(a.sinks[first_head + h] * LOG2_E - top);
     }
-    // Four values at their dimensions.
-    INLINE void put(int h, int at, const float4& v) const {
-        const float factor = 1.0f / s.all[h];
+    // Four values at their dimensions, divided by the sum of weights.
+    INLINE void put(int h, int at, const float4& v, float sum) const {
+        const float factor = 1.0f / sum;
         if (a.image) {
             const float values[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -467,16 +509,18 @@ template <uint32_t TYPE, int DIM, int WARPS> struct Attend {
     }
 };
 
-#define ATTEND(NAME, TYPE, DIM, WARPS)                                                                                  \
+#define ATTEND_KERNEL(NAME, TYPE, DIM, WARPS, CLUSTER)                                                                  \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, 8 / WARPS) NAME(const __grid_constant__ AttendArgs a) {   \
         DYNAMIC_SHARED(uint8_t, shared);                                                                               \
         if (blockIdx.z >= *a.tokens) return;                                                                           \
-        Attend<TYPE, DIM, WARPS>(a, *reinterpret_cast<Attend<TYPE, DIM, WARPS>::Shared*>(shared)).run();               \
+        using Kernel = Attend<TYPE, DIM, WARPS, CLUSTER>;                                                              \
+        Kernel(a, *reinterpret_cast<Kernel::Shared*>(shared)).run();                                                   \
     }
-#define ATTEND_WARPS(NAME, TYPE, DIM)  \
-    ATTEND(NAME##_8_warps, TYPE, DIM, 8) \
-    ATTEND(NAME##_4_warps, TYPE, DIM, 4)
-#define ATTEND_DIMS(NAME, TYPE)                \
-    ATTEND_WARPS(attend_##NAME##_64, TYPE, 64)   \
-    ATTEND_WARPS(attend_##NAME##_128, TYPE, 128) \
-    ATTEND_WARPS(attend_##NAME##_256, TYPE, 256)
+#define ATTEND(NAME, TYPE, DIM)                           \
+    ATTEND_KERNEL(NAME##_8_warps, TYPE, DIM, 8, false)    \
+    ATTEND_KERNEL(NAME##_4_warps, TYPE, DIM, 4, false)    \
+    ATTEND_KERNEL(NAME##_cluster, TYPE, DIM, 8, HAS_CLUSTERS)
+#define ATTEND_DIMS(NAME, TYPE)         \
+    ATTEND(attend_##NAME##_64, TYPE, 64)   \
+    ATTEND(attend_##NAME##_128, TYPE, 128) \
+    ATTEND(attend_##NAME##_256, TYPE, 256)

@@ -232,7 +232,7 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
     static constexpr int WORDS = A::WORDS > B::WORDS ? A::WORDS : B::WORDS;
     using Regs = StepRegs<WORDS>;
     // Steps of a warp in registers.
-    static constexpr int AHEAD = WORDS <= 4 ? 3 : 2;
+    static constexpr int AHEAD = WORDS <= 2 ? 4 : WORDS <= 4 ? 3 : 2;
     // Experts whose activations lie one after another.
     INLINE static uint32_t copies(const MatvecArgs& a) { return EXPERTS && !GATED ? a.used : 1; }
 

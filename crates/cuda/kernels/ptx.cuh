@@ -113,6 +113,38 @@ INLINE void wait_until_set(const uint32_t* flag) {
     } while (value == 0);
 }
 
+// ---- clusters of blocks, on devices that have them
+
+#if __CUDA_ARCH__ >= 900
+constexpr bool HAS_CLUSTERS = true;
+// All threads of the cluster that have not ended; what they wrote to shared memory before is seen after.
+INLINE void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// What lies at a place of this block's shared memory in that of another block of the cluster.
+INLINE uint32_t address_in_block(const void* p, uint32_t block) {
+    uint32_t address;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(p)), "r"(block));
+    return address;
+}
+INLINE float2 load_of_block2(const void* p, uint32_t block) {
+    float2 v;
+    asm volatile("ld.shared::cluster.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address_in_block(p, block)) : "memory");
+    return v;
+}
+INLINE float4 load_of_block4(const void* p, uint32_t block) {
+    float4 v;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address_in_block(p, block)) : "memory");
+    return v;
+}
+#else
+constexpr bool HAS_CLUSTERS = false;
+INLINE void cluster_barrier() {}
+INLINE float2 load_of_block2(const void* p, uint32_t) { return *static_cast<const float2*>(p); }
+INLINE float4 load_of_block4(const void* p, uint32_t) { return *static_cast<const float4*>(p); }
+#endif
+
 // ---- pairs of 16-bit numbers in a word
 
 INLINE __half2 as_half2(uint32_t v) { return *reinterpret_cast<__half2*>(&v); }

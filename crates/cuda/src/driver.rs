@@ -254,12 +254,19 @@ impl Queue {
     /// Queues a launch; with `overlap` it may begin while the one before it ends.
     fn start(&self, launch: &Launch, overlap: bool) -> Result<(), RunError> {
         let function = self.gpu.function(launch.kernel)?;
-        let mut attribute = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        use sys::CUlaunchAttributeID as Id;
+        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let cluster = sys::CUlaunchAttributeValue {
+            clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: launch.cluster, y: 1, z: 1 },
         };
+        let overlaps = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+        let mut attributes = [
+            attribute(Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, cluster),
+            attribute(Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, overlaps),
+        ];
         let overlap = overlap && self.gpu.properties.capability >= 90;
+        let first = usize::from(launch.cluster == 1);
+        let used = &mut attributes[first..1 + usize::from(overlap)];
         let [x, y, z] = launch.grid;
         let config = sys::CUlaunchConfig {
             gridDimX: x,
@@ -270,8 +277,8 @@ impl Queue {
             blockDimZ: 1,
             sharedMemBytes: launch.shared,
             hStream: self.stream,
-            attrs: &mut attribute,
-            numAttrs: u32::from(overlap),
+            attrs: used.as_mut_ptr(),
+            numAttrs: used.len() as u32,
         };
         let mut parameters = [launch.args() as *mut c_void];
         // SAFETY: a kernel has one parameter, the struct that its launch was made with; the driver copies it.
@@ -376,6 +383,11 @@ impl Machine for Queue {
     fn launch(&self, launch: &Launch) -> Result<(), RunError> {
         self.gpu.enter()?;
         self.start(launch, false)
+    }
+
+    fn launch_early(&self, launch: &Launch) -> Result<(), RunError> {
+        self.gpu.enter()?;
+        self.start(launch, true)
     }
 
     fn record(&self, launches: &[Launch]) -> Result<Recorded, RunError> {

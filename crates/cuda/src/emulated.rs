@@ -125,6 +125,10 @@ impl Machine for Emulated {
         Ok(())
     }
 
+    fn launch_early(&self, launch: &Launch) -> Result<(), RunError> {
+        self.launch(launch)
+    }
+
     fn launch(&self, launch: &Launch) -> Result<(), RunError> {
         let library = library().expect("a device is made only where there is a compiler");
         let name = format!("emulate_{}", launch.kernel.name);

@@ -34,6 +34,8 @@ pub(crate) struct Launch {
     pub(crate) block: u32,
     /// Bytes of dynamic shared memory.
     pub(crate) shared: u32,
+    /// Blocks along the first dimension that are a cluster; 1 for none.
+    pub(crate) cluster: u32,
     /// The argument struct, in words so that it is aligned.
     args: Vec<u64>,
 }
@@ -43,12 +45,17 @@ impl Launch {
         let bytes = args.bytes();
         let mut words = vec![0u64; bytes.len().div_ceil(8)];
         bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..bytes.len()].copy_from_slice(bytes);
-        Launch { kernel, grid, block, shared: 0, args: words }
+        Launch { kernel, grid, block, shared: 0, cluster: 1, args: words }
     }
 
     /// The same launch with so many bytes of dynamic shared memory.
     pub(crate) fn shared(self, bytes: usize) -> Launch {
         Launch { shared: bytes as u32, ..self }
+    }
+
+    /// The same launch with clusters of so many blocks.
+    pub(crate) fn clusters(self, blocks: u32) -> Launch {
+        Launch { cluster: blocks, ..self }
     }
 
     /// The argument struct.
@@ -118,6 +125,9 @@ pub(crate) trait Machine: Send + Sync {
 
     /// Queues a launch.
     fn launch(&self, launch: &Launch) -> Result<(), RunError>;
+
+    /// Queues a launch that may begin while the one before it ends: its kernel waits where it must.
+    fn launch_early(&self, launch: &Launch) -> Result<(), RunError>;
 
     /// Records launches, to be replayed; each may begin while the one before it ends.
     fn record(&self, launches: &[Launch]) -> Result<Recorded, RunError>;

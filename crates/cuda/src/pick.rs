@@ -25,8 +25,9 @@ pub(crate) struct Picker {
     machine: Arc<dyn Machine>,
     /// The tokens that the last step picked: at one address, which recorded launches read.
     tokens: DeviceBuffer,
-    /// Rows' parameters, then edits.
+    /// Rows' parameters, then edits; and what was copied there last.
     inputs: DeviceBuffer,
+    sent: Vec<u8>,
     /// Candidates of slices, bad logits of slices, results.
     work: DeviceBuffer,
     /// Rows of the last step, if it picked.
@@ -41,6 +42,7 @@ impl Picker {
             machine: machine.clone(),
             tokens,
             inputs: DeviceBuffer::new(machine, 0, "sampling")?,
+            sent: Vec::new(),
             work: DeviceBuffer::new(machine, 0, "candidates")?,
             rows: 0,
         })
@@ -129,10 +131,16 @@ impl Picker {
                 // Steps under way may use the old one.
                 self.machine.finish()?;
                 *buffer = DeviceBuffer::new(&self.machine, bytes.next_power_of_two(), what)?;
+                self.sent.clear();
             }
         }
-        // SAFETY: the staging buffer is the caller's until the step is over.
-        unsafe { self.machine.copy_in(self.inputs.address(), &staging[..bytes])? };
+        // Greedy steps have the same parameters again and again, and a copy is time between two kernels.
+        if self.sent != staging[..bytes] {
+            // SAFETY: the staging buffer is the caller's until the step is over.
+            unsafe { self.machine.copy_in(self.inputs.address(), &staging[..bytes])? };
+            self.sent.clear();
+            self.sent.extend_from_slice(&staging[..bytes]);
+        }
         let picked = self.work.address() + (candidates + bad) as u64;
         let args = PickArgs {
             logits: Mut::new(logits),
@@ -152,11 +160,11 @@ impl Picker {
         let count = rows.len() as u32;
         let launch = |name, grid, threads| Launch::new(Kernel::new("pick", name), grid, threads, &args);
         if !edits.is_empty() {
-            self.machine.launch(&launch("edit_logits", [count, 1, 1], EDIT_THREADS))?;
+            self.machine.launch_early(&launch("edit_logits", [count, 1, 1], EDIT_THREADS))?;
         }
         let keys = |n: u32| 8 * n as usize;
-        self.machine.launch(&launch("pick_parts", [slices, count, 1], THREADS).shared(keys(slice)))?;
-        self.machine.launch(&launch("pick_row", [count, 1, 1], THREADS).shared(keys(args.merged)))?;
+        self.machine.launch_early(&launch("pick_parts", [slices, count, 1], THREADS).shared(keys(slice)))?;
+        self.machine.launch_early(&launch("pick_row", [count, 1, 1], THREADS).shared(keys(args.merged)))?;
         self.rows = rows.len();
         Ok(picked)
     }

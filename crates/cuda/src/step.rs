@@ -171,18 +171,18 @@ impl StepPlaces {
         put(TILES, &[tiles.len() as u32]);
         put(self.tiles, tiles.as_flattened());
         for (at, field) in [(self.starts, 0), (self.counts, 1), (self.lengths, 2)] {
-            let list: Vec<u32> = rows.iter().map(|r| r[field]).collect();
-            put(at, &list);
+            for (sequence, row) in rows.iter().enumerate() {
+                put(at + 4 * sequence, &row[field..=field]);
+            }
         }
         for (index, (places, set)) in self.groups.iter().zip(inputs.groups).enumerate() {
-            let mut slots = Vec::with_capacity(inputs.tokens.len());
-            for (sequence, position) in inputs.sequences.iter().zip(inputs.positions) {
+            for (row, (sequence, position)) in inputs.sequences.iter().zip(inputs.positions).enumerate() {
                 // `check` has found a block for every token.
                 let (block, at) = set.slot(*sequence, *position as usize).unwrap_or_default();
                 // A state that is not kept has no slot, and none is used.
-                slots.push(block.wrapping_mul(BLOCK_TOKENS as u32) + at as u32);
+                let slot = block.wrapping_mul(BLOCK_TOKENS as u32) + at as u32;
+                put(places.slots + 4 * row, &[slot]);
             }
-            put(places.slots, &slots);
             for (sequence, row) in rows.iter().enumerate().filter(|(_, r)| r[1] > 0) {
                 let table = &set.tables[sequence];
                 let held = (row[2] as usize).div_ceil(BLOCK_TOKENS).saturating_sub(table.first as usize);

@@ -6,7 +6,7 @@ use wootz_graph::{Picked, Sampling, StepCounts, cost};
 
 pub use wootz_graph::DeviceLimits as Limits;
 
-use crate::context::{Context, RowsWanted, SequenceId, StepPart};
+use crate::context::{Context, Picking, RowsWanted, SequenceId, StepPart};
 use crate::error::Error;
 
 /// What is measured: a prompt, or a generation token by token, after `depth` tokens that are in the cache.
@@ -62,7 +62,7 @@ pub struct Measured {
     /// Time to the first token of the last repeat, with the prompt's tokens, the cached ones not.
     pub first_token: Duration,
     /// Mean time of the host until a generated token's step is queued on the device, in the last repeat; `None` where the
-    /// device does not pick tokens, so that steps cannot be queued ahead.
+    /// device does not pick tokens, so that steps cannot be queued ahead. Where it does, the step before runs meanwhile.
     pub submit: Option<Duration>,
     /// A checksum of the tokens that the model found most likely, so that a fast wrong answer shows.
     pub checksum: u64,
@@ -149,6 +149,8 @@ fn timed(context: &mut Context, test: Test, sequences: &[SequenceId]) -> Result<
             first_token.get_or_insert_with(|| start.elapsed());
         }
     }
+    // Where the device picks tokens, a step is queued while the one before is under way, as for answers.
+    let mut under_way = None;
     for _ in 0..test.generate {
         // The inputs do not follow the outputs: all engines then compute the same.
         let inputs: Vec<u32> = sequences.iter().map(|_| text.next(vocab)).collect();
@@ -161,11 +163,30 @@ fn timed(context: &mut Context, test: Test, sequences: &[SequenceId]) -> Result<
                 rows: RowsWanted::Last,
             })
             .collect();
-        let (tokens, submit) = most_likely(context, &parts)?;
-        submits.extend(submit);
-        for best in tokens {
-            checksum.add(best);
+        let queueing = Instant::now();
+        match start_greedy(context, &parts) {
+            Ok(Some(picking)) => {
+                submits.push(queueing.elapsed());
+                if let Some(before) = under_way.replace(picking) {
+                    tokens_of(context, before)?.into_iter().for_each(|best| checksum.add(best));
+                    first_token.get_or_insert_with(|| start.elapsed());
+                }
+            }
+            Ok(None) => {
+                let output = context.step(&parts)?;
+                (0..parts.len()).for_each(|row| checksum.add(largest(output.row(row))));
+                first_token.get_or_insert_with(|| start.elapsed());
+            }
+            Err(e) => {
+                if let Some(before) = under_way {
+                    context.abandon(before);
+                }
+                return Err(e);
+            }
         }
+    }
+    if let Some(last) = under_way {
+        tokens_of(context, last)?.into_iter().for_each(|best| checksum.add(best));
         first_token.get_or_insert_with(|| start.elapsed());
     }
     let time = start.elapsed();
@@ -187,7 +208,10 @@ fn feed(
         let rows = if wanted && i + 1 == last { RowsWanted::Last } else { RowsWanted::None };
         let part = StepPart { sequence, tokens: part, rows };
         if rows == RowsWanted::Last {
-            best = most_likely(context, &[part])?.0.first().copied();
+            best = match start_greedy(context, &[part])? {
+                Some(picking) => tokens_of(context, picking)?.first().copied(),
+                None => Some(largest(context.step(&[part])?.row(0))),
+            };
         } else {
             context.step(&[part])?;
         }
@@ -195,22 +219,22 @@ fn feed(
     Ok(best)
 }
 
-/// Computes a step whose parts each return their last row; the most likely token of each, found by the device where it
-/// can, as for a greedy answer, and then the time until the step was queued.
-fn most_likely(context: &mut Context, parts: &[StepPart<'_>]) -> Result<(Vec<u32>, Option<Duration>), Error> {
+/// Queues a step whose parts each return their last row, of which the device finds the most likely token, as for a greedy
+/// answer; `None` where it cannot.
+fn start_greedy(context: &mut Context, parts: &[StepPart<'_>]) -> Result<Option<Picking>, Error> {
     if !context.can_pick(&Sampling::GREEDY) {
-        let output = context.step(parts)?;
-        return Ok(((0..parts.len()).map(|row| largest(output.row(row))).collect(), None));
+        return Ok(None);
     }
-    let start = Instant::now();
-    let picking = context.start_picking(parts, &[], &vec![Sampling::GREEDY; parts.len()])?;
-    let submit = start.elapsed();
-    let picked = context.finish_picking(picking)?;
+    context.start_picking(parts, &[], &vec![Sampling::GREEDY; parts.len()]).map(Some)
+}
+
+/// Waits for a step and returns the tokens that it found.
+fn tokens_of(context: &mut Context, picking: Picking) -> Result<Vec<u32>, Error> {
     let token = |picked| match picked {
         Picked::Token(token) | Picked::BadLogit { token, .. } => token,
         Picked::NoCandidate => 0,
     };
-    Ok((picked.into_iter().map(token).collect(), Some(submit)))
+    Ok(context.finish_picking(picking)?.into_iter().map(token).collect())
 }
 
 /// The token with the largest logit, the first of equals. Lanes are compared apart, so that a device's time is not lost

@@ -17,16 +17,20 @@ const WARPS: u32 = 8;
 const FEW_WARPS: u32 = 4;
 /// Positions that a block takes in one round.
 const ROUND: u32 = 16 * WARPS;
-/// Parts of the positions at most.
+/// Parts of the positions at most, and those up to which their blocks are a cluster on devices that have such.
 const MOST_SPLITS: u32 = 64;
+const MOST_IN_CLUSTER: u32 = 8;
+const HAS_CLUSTERS: u32 = 90;
 /// Rows up to which each may have blocks of its own, and rows of a sequence from which tiles are better.
 const FEW_ROWS: u32 = 64;
 const ROWS_OF_A_TILE: u32 = 8;
 
-/// The kernels for a cache's types and heads: of single rows, of many of them, and of tiles of rows.
+/// The kernels for a cache's types and heads: of single rows, of those whose blocks are clusters, of many of them, and of tiles
+/// of rows.
 #[derive(Clone, Copy)]
 struct Kernels {
     attend: &'static str,
+    attend_cluster: &'static str,
     attend_many: &'static str,
     flash: &'static str,
 }
@@ -38,6 +42,7 @@ fn kernels(layout: &CacheLayout, spec: &CacheSpec) -> Option<Kernels> {
             match (layout.k_type, spec.k_dim) {
                 $($((KvType::$variant, $dim) => Some(Kernels {
                     attend: concat!("attend_", $ty, "_", $dim, "_8_warps"),
+                    attend_cluster: concat!("attend_", $ty, "_", $dim, "_cluster"),
                     attend_many: concat!("attend_", $ty, "_", $dim, "_4_warps"),
                     flash: concat!("flash_", $ty, "_", $dim),
                 }),)*)*
@@ -59,6 +64,11 @@ pub(crate) fn is_fused(graph: &Graph, layout: &CacheLayout, attend: &Attend) -> 
     let Op::Attention(attention) = &graph.node(attend.attention).op else { return false };
     let spec = &graph.caches[attention.cache.0 as usize];
     kernels(layout, spec).is_some() && eps_agree(graph, attend)
+}
+
+/// Blocks of a cluster where positions are in so many parts: all, so that they join their results without memory, or 1.
+fn cluster(splits: u32, capability: u32) -> u32 {
+    if (2..=MOST_IN_CLUSTER).contains(&splits) && capability >= HAS_CLUSTERS { splits } else { 1 }
 }
 
 fn eps(graph: &Graph, norm: Option<NodeId>) -> Option<f32> {
@@ -235,15 +245,16 @@ impl Resolver<'_> {
         let splits = rounds.min((self.properties.multiprocessors / (groups * rows)).max(1));
         let parts = 4 * (rows * groups * splits * HEADS * (spec.k_dim + 8)) as usize;
         self.workspace.need(parts, (rows * groups) as usize);
-        let (kernel, warps) = if groups * rows > self.properties.multiprocessors {
-            (kernels.attend_many, FEW_WARPS)
-        } else {
-            (kernels.attend, WARPS)
+        let cluster = cluster(splits, self.properties.capability);
+        let (kernel, warps) = match groups * rows > self.properties.multiprocessors {
+            true => (kernels.attend_many, FEW_WARPS),
+            false if cluster > 1 => (kernels.attend_cluster, WARPS),
+            false => (kernels.attend, WARPS),
         };
         // Queries, keys and values of a step, results of warps, and what joins parts.
         let shared = 4 * (spec.k_dim * (HEADS + 4 + warps * HEADS) + 1200);
         let launch = Launch::new(Kernel::new("attend", kernel), [splits, groups, rows], 32 * warps, &args);
-        Ok(launch.shared(shared as usize))
+        Ok(launch.shared(shared as usize).clusters(cluster))
     }
 
     /// The operations one by one, for caches and heads without a kernel of their own.
@@ -279,5 +290,17 @@ impl Resolver<'_> {
         let out = self.value(graph.node(attend.attention).outs[0])?;
         launches.push(self.attention(attention, made[0], out)?);
         Ok(launches)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_parts_of_a_row_are_a_cluster_where_there_are_such() {
+        let clusters = [1, 2, 8, 9].map(|splits| cluster(splits, 90));
+        assert_eq!(clusters, [1, 2, 8, 1]);
+        assert_eq!(cluster(8, 89), 1);
     }
 }

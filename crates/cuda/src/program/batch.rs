@@ -248,12 +248,14 @@ impl Resolver<'_> {
 
 /// The launch that makes the image.
 fn pack(bf16: bool, rows: u32, acts: &ActsArgs) -> Launch {
-    // The kernels of many rows add further summands, and have registers for it.
-    let (name, threads) = if rows > SMALL || acts.tails > 0 {
-        let tiles_a_warp = if rows > SMALL { PACK_KEPT } else { 1 };
-        let threads = 32 * acts.k_tiles.div_ceil(tiles_a_warp);
-        let threads = threads.clamp(LEAST_PACK_THREADS, MOST_PACK_THREADS);
-        (if bf16 { "pack_many_rows_bf16" } else { "pack_many_rows_f16" }, threads)
+    let threads = |tiles_a_warp| {
+        (32 * acts.k_tiles.div_ceil(tiles_a_warp)).clamp(LEAST_PACK_THREADS, MOST_PACK_THREADS)
+    };
+    let (name, threads) = if rows > SMALL {
+        (if bf16 { "pack_many_rows_bf16" } else { "pack_many_rows_f16" }, threads(PACK_KEPT))
+    } else if acts.tails > 0 {
+        // These add further summands, and have registers for it.
+        (if bf16 { "pack_parts_bf16" } else { "pack_parts_f16" }, threads(1))
     } else {
         (if bf16 { "pack_rows_bf16" } else { "pack_rows_f16" }, PACK_THREADS_OF_FEW)
     };

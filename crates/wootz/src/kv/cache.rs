@@ -1,6 +1,6 @@
 //! Sequences and the operations on them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ pub(super) struct Slots {
     pub(super) blocks: Vec<u32>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Sequence {
     pub(super) tokens: Vec<u32>,
     /// Tokens that were computed.
@@ -98,7 +98,8 @@ pub struct KvCache<S = RandomState> {
     pub(super) kinds: Arc<[GroupKind]>,
     pub(super) pools: Vec<Pool>,
     pub(super) tree: Tree<S>,
-    pub(super) sequences: HashMap<SeqId, Sequence>,
+    /// In a tree: few are looked up often, and it never has to be made anew.
+    pub(super) sequences: BTreeMap<SeqId, Sequence>,
     pub(super) next_id: u64,
     pub(super) copies: Vec<BlockCopy>,
     pub(super) reused_tokens: u64,
@@ -137,7 +138,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
             tree: Tree::new(config.groups.len(), hasher),
             kinds: config.groups.iter().map(|group| group.kind).collect(),
             config,
-            sequences: HashMap::new(),
+            sequences: BTreeMap::new(),
             next_id: 0,
             copies: Vec::new(),
             reused_tokens: 0,
@@ -179,7 +180,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
     /// An unknown sequence, or too few blocks.
     pub fn append(&mut self, id: SeqId, tokens: &[u32]) -> Result<(), KvError> {
         self.check_append(id, tokens.len())?;
-        let mut sequence = self.remove(id)?;
+        let mut sequence = self.take_out(id)?;
         let block_tokens = self.config.block_tokens;
         let (old, new) = (sequence.tokens.len(), sequence.tokens.len() + tokens.len());
         for (group, kind) in self.kinds() {
@@ -193,7 +194,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
             }
         }
         sequence.tokens.extend_from_slice(tokens);
-        self.sequences.insert(id, sequence);
+        self.put_back(id, sequence);
         Ok(())
     }
 
@@ -234,7 +235,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
     /// # Errors
     /// An unknown sequence.
     pub fn commit_to(&mut self, id: SeqId, length: usize) -> Result<(), KvError> {
-        let mut sequence = self.remove(id)?;
+        let mut sequence = self.take_out(id)?;
         let block_tokens = self.config.block_tokens;
         sequence.committed = sequence.committed.max(length.min(sequence.tokens.len()));
         let before = sequence.node;
@@ -252,7 +253,7 @@ impl<S: BuildHasher + Clone> KvCache<S> {
             table.first += outside;
             table.blocks.drain(..outside).for_each(|block| self.pools[group].let_go(block));
         }
-        self.sequences.insert(id, sequence);
+        self.put_back(id, sequence);
         Ok(())
     }
 
@@ -262,12 +263,11 @@ impl<S: BuildHasher + Clone> KvCache<S> {
     /// # Errors
     /// An unknown sequence.
     pub fn settle(&mut self, id: SeqId, position: usize, token: u32) -> Result<(), KvError> {
-        let mut sequence = self.remove(id)?;
+        let sequence = self.sequences.get_mut(&id).ok_or(KvError::UnknownSequence(id))?;
         let committed = sequence.committed;
         if let Some(open) = sequence.tokens.get_mut(position).filter(|_| position >= committed) {
             *open = token;
         }
-        self.sequences.insert(id, sequence);
         Ok(())
     }
 

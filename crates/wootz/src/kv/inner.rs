@@ -22,6 +22,16 @@ impl<S: BuildHasher + Clone> KvCache<S> {
         self.sequences.get(&id).ok_or(KvError::UnknownSequence(id))
     }
 
+    /// Takes a sequence out for a change; its place is kept.
+    pub(super) fn take_out(&mut self, id: SeqId) -> Result<Sequence, KvError> {
+        self.sequences.get_mut(&id).map(std::mem::take).ok_or(KvError::UnknownSequence(id))
+    }
+
+    /// Puts back what [`take_out`](Self::take_out) gave.
+    pub(super) fn put_back(&mut self, id: SeqId, sequence: Sequence) {
+        self.sequences.insert(id, sequence);
+    }
+
     /// Takes a sequence out, to be put back or ended.
     pub(super) fn remove(&mut self, id: SeqId) -> Result<Sequence, KvError> {
         self.sequences.remove(&id).ok_or(KvError::UnknownSequence(id))
