@@ -1,6 +1,6 @@
 //! The caches of a model.
 
-use wootz_graph::{CacheId, CacheLayout, CacheSpec, RunError};
+use wootz_graph::{CacheId, CacheLayout, CacheSpec, Reach, RunError, StateRun, StepInputs};
 
 use crate::blocks::Blocks;
 use crate::kv::KvCache;
@@ -76,6 +76,17 @@ impl Caches {
             Some(Cache::State(cache)) => Ok(cache),
             _ => Err(RunError::Plan(format!("cache {} holds no states", cache.0))),
         }
+    }
+
+    /// The runs of a step by group; none for groups without states.
+    pub(super) fn state_runs(&self, inputs: &StepInputs<'_>) -> Result<Vec<Vec<StateRun>>, RunError> {
+        let groups = (0..).zip(&self.layout.groups);
+        groups
+            .map(|(index, group)| match group.reach {
+                Reach::State => inputs.state_runs(index),
+                Reach::Full | Reach::Window(_) => Ok(Vec::new()),
+            })
+            .collect()
     }
 
     /// Bytes of all caches.

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use wootz_graph::{
     Backend, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, Graph, LoadRequest, MemoryUse, NodeId,
-    Plan, ProgramId, RunError, Selection, StepInputs, StepOutput, StepTime, Ticket, WeightTable,
+    Plan, ProgramId, RunError, Selection, StateRun, StepInputs, StepOutput, StepTime, Ticket, WeightTable,
 };
 
 use crate::attention::AttentionScratch;
@@ -148,6 +148,7 @@ impl Device for CpuDevice {
             activations: HashMap::new(),
             ropes: Vec::new(),
             attentions: Vec::new(),
+            state_runs: Vec::new(),
             attention_scratch: AttentionScratch::new()?,
             expert_results: Vec::new(),
             scratch,
@@ -177,6 +178,8 @@ struct CpuExecutor {
     ropes: Vec<RopeSlot>,
     /// Tiles of the step that runs.
     attentions: Vec<AttentionSlot>,
+    /// Where the states of the step that runs come from and go to, by group.
+    state_runs: Vec<Vec<StateRun>>,
     attention_scratch: AttentionScratch,
     /// Products of experts, in the order of the experts.
     expert_results: Vec<f32>,

@@ -148,6 +148,8 @@ impl CpuExecutor {
             }
         }
         let streams = inputs.stream_positions();
+        // All layers of a group take their states from the same blocks.
+        self.state_runs = self.caches.state_runs(inputs)?;
         for (input, place) in &program.inputs {
             let from: &[i32] = match input {
                 Input::Tokens => inputs.tokens,
@@ -216,15 +218,15 @@ impl CpuExecutor {
                 cache.store(isa, &self.pool, &slots, k, v).map_err(RunError::from)
             }
             Kernel::ShortConv { cache, weights, x, out } => {
-                let runs = inputs.state_runs(self.caches.spec(*cache).group)?;
+                let runs = &self.state_runs[self.caches.spec(*cache).group as usize];
                 // SAFETY: see above.
                 let (x, out) =
                     unsafe { (view.f32(x, 0, counts.tokens), view.f32_mut(out, 0, counts.tokens)) };
                 let states = self.caches.states(*cache)?;
-                weights.run(isa, &self.pool, states, &runs, x, out).map_err(RunError::from)
+                weights.run(isa, &self.pool, states, runs, x, out).map_err(RunError::from)
             }
             Kernel::Scan { cache, weights, x, dt, bc, out } => {
-                let runs = inputs.state_runs(self.caches.spec(*cache).group)?;
+                let runs = &self.state_runs[self.caches.spec(*cache).group as usize];
                 let n = counts.tokens;
                 // SAFETY: see above.
                 let (inputs, out) = unsafe {
@@ -233,7 +235,7 @@ impl CpuExecutor {
                     (inputs, view.f32_mut(out, 0, n))
                 };
                 let states = self.caches.states(*cache)?;
-                weights.run(isa, &self.pool, states, &runs, inputs, out).map_err(RunError::from)
+                weights.run(isa, &self.pool, states, runs, inputs, out).map_err(RunError::from)
             }
             Kernel::Attention { attention, sinks, q, out } => {
                 let plan = find_attention(&self.attentions, attention, self.caches.spec(attention.cache));
