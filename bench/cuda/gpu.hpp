@@ -105,7 +105,7 @@ struct Gpu {
         config.stream = stream;
         cudaLaunchAttribute attributes[2]{};
         uint32_t count = 0;
-        if (overlap && !getenv("NO_OVERLAP")) {
+        if (overlap) {
             attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
             attributes[count++].val.programmaticStreamSerializationAllowed = 1;
         }

@@ -42,6 +42,13 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
+// What a thread wrote is seen by all kernels that start when its block has ended, before they wait too.
+__device__ __forceinline__ void show_written() {
+#if defined(__CUDA_ARCH__)
+    __threadfence();
+#endif
+}
+
 #ifdef WOOTZ_EMULATE
 __device__ inline float f32_of_bits(uint32_t bits) { return emulator::bits<float>(bits); }
 __device__ inline uint32_t bits_of_f32(float value) { return emulator::bits<uint32_t>(value); }

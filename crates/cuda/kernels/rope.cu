@@ -2,9 +2,9 @@
 #include "common.cuh"
 
 // Cosine and sine of each pair at the position of each token: `[tokens, pairs, 2]`.
+// Attention reads it before it waits, so the next kernel starts only when all of it is there.
 KERNEL(256, rope_table, RopeTableArgs) {
     wait_for_last();
-    let_next_start();
     const uint32_t row = blockIdx.x;
     if (row >= *a.rows) return;
     for (uint32_t i = threadIdx.x; i < a.pairs; i += blockDim.x) {
@@ -18,6 +18,7 @@ KERNEL(256, rope_table, RopeTableArgs) {
         out[0] = cosine * a.magnitude;
         out[1] = sine * a.magnitude;
     }
+    show_written();
 }
 
 KERNEL(256, rope, RopeArgs) {
