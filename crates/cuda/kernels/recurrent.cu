@@ -120,14 +120,16 @@ KERNEL(128, shift, ShiftArgs) {
     const uint32_t c = blockIdx.x * blockDim.x + threadIdx.x, channels = a.channels;
     const Run run = run_of(a.tables, blockIdx.y);
     if (c >= channels || run.count == 0) return;
-    float last = run.position > 0 ? a.states[block_of(a.tables, run, run.position - 1) * channels + c] : 0.0f;
+    float last = run.position > 0 ? a.states[uint64_t(block_of(a.tables, run, run.position - 1)) * channels + c] : 0.0f;
     for (uint32_t t = 0; t < run.count; t++) {
         const uint64_t at = uint64_t(run.first + t) * channels + c;
         const float now = a.x[at];
         a.out[at] = last;
         last = now;
         const bool is_end = t + 1 == run.count || (run.position + t + 1) % BLOCK_TOKENS == 0;
-        if (is_end) a.states[block_of(a.tables, run, run.position + t) * channels + c] = last;
+        if (!is_end) continue;
+        const uint32_t kept = block_of(a.tables, run, run.position + t);
+        if (kept != NO_BLOCK) a.states[uint64_t(kept) * channels + c] = last;
     }
 }
 
@@ -176,7 +178,9 @@ KERNEL(128, wkv, WkvArgs) {
         a.out[at] = sum;
         const bool is_end = t + 1 == run.count || (run.position + t + 1) % BLOCK_TOKENS == 0;
         if (!is_end) continue;
-        float* to = a.states + block_of(a.tables, run, run.position + t) * block + own;
+        const uint32_t kept = block_of(a.tables, run, run.position + t);
+        if (kept == NO_BLOCK) continue;
+        float* to = a.states + kept * block + own;
         for (uint32_t i = 0; i < n; i++) to[i * n] = state[i];
     }
 }

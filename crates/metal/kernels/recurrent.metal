@@ -170,7 +170,9 @@ kernel void shift(constant ShiftArgs& args [[buffer(0)]],
         y[at] = last;
         last = now;
         bool is_end = t + 1 == count || (position + t + 1) % BLOCK_TOKENS == 0;
-        if (is_end) states[ulong(block_of(span, blocks, position + t)) * channels + c] = last;
+        if (!is_end) continue;
+        uint kept = block_of(span, blocks, position + t);
+        if (kept != NO_BLOCK) states[ulong(kept) * channels + c] = last;
     }
 }
 
@@ -241,8 +243,10 @@ kernel void wkv(constant WkvArgs& args [[buffer(0)]],
             }
         }
         if (works) y[at] = sum;
-        if (works && (t + 1 == count || (position + t + 1) % BLOCK_TOKENS == 0)) {
-            device float* to = states + block_of(span, blocks, position + t) * block + own;
+        bool is_end = t + 1 == count || (position + t + 1) % BLOCK_TOKENS == 0;
+        uint kept = works && is_end ? block_of(span, blocks, position + t) : uint(NO_BLOCK);
+        if (kept != NO_BLOCK) {
+            device float* to = states + kept * block + own;
             for (uint i = 0; i < HEAD; i++) to[i * HEAD] = state[i];
         }
     }
