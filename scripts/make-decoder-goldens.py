@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from recurrent_models import mamba, mamba2
+from rwkv_models import rwkv6, rwkv7
 from tiny_models import VOCAB, attend, listed, rms_norm, rotate, silu, softmax, tiny_weights, turn
 
 HERE = Path(__file__).resolve().parent
@@ -129,6 +130,8 @@ MODELS = {
     "qwen3vl": lambda ids: qwen_vl(ids, 64, 1e6, True),
     "mamba": mamba,
     "mamba2": mamba2,
+    "rwkv6": rwkv6,
+    "rwkv7": rwkv7,
 }
 
 

@@ -20,6 +20,8 @@ def weight(name, rows, cols):
     unit = (mixed >> np.uint64(8)).astype(np.float64) / 2.0**23 - 1.0
     if name.endswith(".bias"):
         numbers = 0.1 * unit
+    elif name.endswith("time_mix_decay.weight"):
+        numbers = unit - 2.0
     elif name.endswith(".ssm_a"):
         numbers = -((unit + 1.001) ** 2) * 0.4
     elif rows == 1 or name.endswith("norm.weight"):

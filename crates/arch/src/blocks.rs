@@ -289,6 +289,11 @@ pub(crate) fn finish(hp: &HParams, b: &mut GraphBuilder<'_>, x: ValueId) {
         return;
     }
     let h = rms_norm(hp, b, x, "output_norm.weight", "output_norm");
+    head(hp, b, h);
+}
+
+/// The head, as far as the step wants it, of hidden states after the final norm.
+pub(crate) fn head(hp: &HParams, b: &mut GraphBuilder<'_>, h: ValueId) {
     match b.key().wants {
         Wants::Logits => {}
         Wants::Hidden => return b.output(Output::Hidden, h),

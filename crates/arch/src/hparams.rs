@@ -2,6 +2,7 @@ use wootz_gguf::Metadata;
 use wootz_graph::op::{ClampedGlu, Gating, SectionOrder, Sections};
 
 use crate::error::ArchError;
+use crate::rwkv::Rwkv;
 use crate::ssm::Ssm;
 
 /// Hyperparameters, as far as families share them.
@@ -31,6 +32,8 @@ pub struct HParams {
     pub experts: Option<Experts>,
     /// The state-space block of each layer, in families that have one.
     pub ssm: Option<Ssm>,
+    /// Sizes of a model of RWKV.
+    pub rwkv: Option<Rwkv>,
     /// Added under the root of norms.
     pub norm_eps: f32,
     /// Rotary embedding of layers with full attention.
@@ -370,6 +373,7 @@ impl HParams {
             },
             experts: None,
             ssm: None,
+            rwkv: None,
             norm_eps: keys.opt_f32("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-5),
             window_rope: RopeParams {
                 base: keys.opt_f32("rope.freq_base_swa")?.unwrap_or(10_000.0),

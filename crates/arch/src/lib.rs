@@ -23,12 +23,16 @@ mod qwen3;
 mod qwen3moe;
 mod qwen3vl;
 mod qwen3vlmoe;
+mod rwkv;
+mod rwkv6;
+mod rwkv7;
 mod ssm;
 mod tiny;
 
 pub use error::ArchError;
 pub use hparams::{Experts, HParams, Pooling, RopeParams, RopeScaling};
 pub use model::Model;
+pub use rwkv::{Ranks, Rwkv};
 pub use ssm::Ssm;
 pub use tiny::{Setting, TinyModel};
 
@@ -75,7 +79,7 @@ macro_rules! architectures {
 
 architectures!(
     llama, qwen2, qwen2moe, qwen2vl, qwen3, qwen3moe, qwen3vl, qwen3vlmoe, gemma3, gpt_oss, bert, nomic_bert,
-    mamba, mamba2
+    mamba, mamba2, rwkv6, rwkv7
 );
 
 /// The families that generate text.

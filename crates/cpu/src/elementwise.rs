@@ -1,6 +1,7 @@
 //! Operations element by element, on any part of a matrix.
 
 use crate::isa::{LANES, Op, Simd};
+use crate::norm::{load_part, store_part};
 use crate::{CpuError, Isa, math};
 use wootz_graph::op::{Activation, ClampedGlu};
 
@@ -132,6 +133,46 @@ pub fn softcap_in_place(isa: Isa, cap: f32, x: &mut [f32]) {
 pub fn sigmoid(isa: Isa, x: &[f32], out: &mut [f32]) -> Result<(), CpuError> {
     CpuError::check("elements of the result", x.len(), out.len())?;
     isa.dispatch(Elements { f: Sigmoid(Alone), place: Place::apart(x, x, out) });
+    Ok(())
+}
+
+/// `x + (y - x) * m`, where m is the sum of what there is; all of one length.
+///
+/// # Errors
+/// [`CpuError::Length`] where the lengths differ.
+pub fn lerp(
+    isa: Isa,
+    x: &[f32],
+    y: &[f32],
+    by: [Option<&[f32]>; 2],
+    out: &mut [f32],
+) -> Result<(), CpuError> {
+    CpuError::check("elements to go to", x.len(), y.len())?;
+    CpuError::check("elements of the result", x.len(), out.len())?;
+    for m in by.into_iter().flatten() {
+        CpuError::check("elements to go by", x.len(), m.len())?;
+    }
+    isa.dispatch(Between { x, y, by, out });
+    Ok(())
+}
+
+/// `v` `[heads * head_dim]` times the score of each head, the sum of `a * b * weight` over its elements.
+///
+/// # Errors
+/// [`CpuError::Length`] where the lengths differ or do not divide into heads.
+pub fn bonus(
+    isa: Isa,
+    heads: usize,
+    [a, b, v]: [&[f32]; 3],
+    weight: &[f32],
+    out: &mut [f32],
+) -> Result<(), CpuError> {
+    let n = v.len() / heads.max(1);
+    CpuError::check("elements of equal heads", n * heads, v.len())?;
+    for other in [a, b, weight, out] {
+        CpuError::check("elements of a head's score", v.len(), other.len())?;
+    }
+    isa.dispatch(Scores { n, a, b, v, weight, out });
     Ok(())
 }
 
@@ -269,6 +310,70 @@ impl Function for ClampedGlu {
     }
 }
 
+struct Between<'a> {
+    x: &'a [f32],
+    y: &'a [f32],
+    by: [Option<&'a [f32]>; 2],
+    out: &'a mut [f32],
+}
+
+impl Op for Between<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<S: Simd>(self) {
+        let Between { x, y, by, out } = self;
+        for i in (0..x.len()).step_by(LANES) {
+            let count = LANES.min(x.len() - i);
+            // SAFETY: `lerp` has checked that all have one length; the processor has `S`.
+            unsafe {
+                let at = |v: &[f32]| load_part::<S>(v.as_ptr().add(i), count, 0.0);
+                let m = match by.map(|m| m.map(at)) {
+                    [Some(m), Some(row)] => S::f_add(m, row),
+                    [Some(m), None] | [None, Some(m)] => m,
+                    [None, None] => S::f_zero(),
+                };
+                let result = S::f_fma(S::f_sub(at(y), at(x)), m, at(x));
+                store_part::<S>(out.as_mut_ptr().add(i), count, result);
+            }
+        }
+    }
+}
+
+struct Scores<'a> {
+    n: usize,
+    a: &'a [f32],
+    b: &'a [f32],
+    v: &'a [f32],
+    weight: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Op for Scores<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn call<S: Simd>(self) {
+        let Scores { n, a, b, v, weight, out } = self;
+        for first in (0..v.len()).step_by(n.max(1)) {
+            // SAFETY: `bonus` has checked that all have one length, a multiple of `n`; the processor has `S`.
+            unsafe {
+                let at =
+                    |v: &[f32], i: usize| load_part::<S>(v.as_ptr().add(first + i), LANES.min(n - i), 0.0);
+                let mut sum = S::f_zero();
+                for i in (0..n).step_by(LANES) {
+                    sum = S::f_fma(S::f_mul(at(a, i), at(b, i)), at(weight, i), sum);
+                }
+                let score = S::f_splat(S::f_sum(sum));
+                for i in (0..n).step_by(LANES) {
+                    let to = out.as_mut_ptr().add(first + i);
+                    store_part::<S>(to, LANES.min(n - i), S::f_mul(at(v, i), score));
+                }
+            }
+        }
+    }
+}
+
 fn with_activation(isa: Isa, function: Activation, end: impl Finish, place: Place<'_>) {
     match function {
         Activation::Silu => isa.dispatch(Elements { f: Silu(end), place }),
@@ -277,6 +382,7 @@ fn with_activation(isa: Isa, function: Activation, end: impl Finish, place: Plac
         Activation::GeluQuick => isa.dispatch(Elements { f: GeluQuick(end), place }),
         Activation::Relu => isa.dispatch(Elements { f: Relu(end), place }),
         Activation::ReluSquared => isa.dispatch(Elements { f: ReluSquared(end), place }),
+        Activation::Sigmoid => isa.dispatch(Elements { f: Sigmoid(end), place }),
     }
 }
 

@@ -6,9 +6,13 @@
 
 mod conv;
 mod scan;
+mod shift;
+mod wkv;
 
 pub use conv::ConvWeights;
 pub use scan::{ScanInputs, ScanWeights};
+pub use shift::shift;
+pub use wkv::{WkvInputs, WkvWith, wkv};
 
 use std::ops::Range;
 

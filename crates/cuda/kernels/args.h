@@ -254,6 +254,81 @@ struct ScanArgs {
 };
 static_assert(sizeof(ScanArgs) == 136, "ScanArgs");
 
+// Rows of the tokens before; a state is `[channels]`.
+struct ShiftArgs {
+    StateTables tables;
+    const float* x;
+    float* states;
+    float* out;
+    uint32_t channels;
+    uint32_t unused;
+};
+static_assert(sizeof(ShiftArgs) == 88, "ShiftArgs");
+
+// Recurrence of RWKV; a state is `[heads, head_dim, head_dim]`.
+struct WkvArgs {
+    StateTables tables;
+    const float* r;
+    const float* k;
+    const float* v;
+    const float* d;
+    // With the next, of the seventh rule; or null.
+    const float* a;
+    const float* b;
+    // Of the sixth rule; or null.
+    const float* first;
+    float* states;
+    float* out;
+    uint32_t heads;
+    uint32_t head_dim;
+};
+static_assert(sizeof(WkvArgs) == 136, "WkvArgs");
+
+// Columns of two values side by side, or some of one.
+struct ColumnsArgs {
+    // Of `out`.
+    const uint32_t* rows;
+    const float* x;
+    // Or null.
+    const float* y;
+    float* out;
+    uint32_t cols;
+    // Columns of `x`.
+    uint32_t from;
+    // The first of them that is taken.
+    uint32_t first;
+    uint32_t unused;
+};
+static_assert(sizeof(ColumnsArgs) == 48, "ColumnsArgs");
+
+// `out = x + (y - x) * (m + row)`
+struct LerpArgs {
+    const uint32_t* rows;
+    const float* x;
+    const float* y;
+    // Or null.
+    const float* m;
+    // Or null.
+    const float* row;
+    float* out;
+    uint32_t cols;
+    uint32_t unused;
+};
+static_assert(sizeof(LerpArgs) == 56, "LerpArgs");
+
+// `v` by the score of each head, the sum of `a * b * weight` over its elements.
+struct BonusArgs {
+    const uint32_t* rows;
+    const float* a;
+    const float* b;
+    const float* v;
+    const float* weight;
+    float* out;
+    uint32_t heads;
+    uint32_t head_dim;
+};
+static_assert(sizeof(BonusArgs) == 56, "BonusArgs");
+
 // One operation on single elements.
 struct ElementwiseArgs {
     const uint32_t* rows;

@@ -112,3 +112,75 @@ KERNEL(128, scan, ScanArgs) {
         }
     }
 }
+
+// Each row becomes that of the token before; the state is the last row. A thread takes one channel through one sequence.
+KERNEL(128, shift, ShiftArgs) {
+    wait_for_last();
+    let_next_start();
+    const uint32_t c = blockIdx.x * blockDim.x + threadIdx.x, channels = a.channels;
+    const Run run = run_of(a.tables, blockIdx.y);
+    if (c >= channels || run.count == 0) return;
+    float last = run.position > 0 ? a.states[uint64_t(block_of(a.tables, run, run.position - 1)) * channels + c] : 0.0f;
+    for (uint32_t t = 0; t < run.count; t++) {
+        const uint64_t at = uint64_t(run.first + t) * channels + c;
+        const float now = a.x[at];
+        a.out[at] = last;
+        last = now;
+        const bool is_end = t + 1 == run.count || (run.position + t + 1) % BLOCK_TOKENS == 0;
+        if (!is_end) continue;
+        const uint32_t kept = block_of(a.tables, run, run.position + t);
+        if (kept != NO_BLOCK) a.states[uint64_t(kept) * channels + c] = last;
+    }
+}
+
+// Elements of a head at most.
+constexpr uint32_t MOST_HEAD = 128;
+
+// A block takes one head through one sequence, a thread each column of its state: element j of what is read. Threads
+// beyond the last column keep to the barriers. A state is [heads, head_dim, head_dim].
+KERNEL(128, wkv, WkvArgs) {
+    wait_for_last();
+    let_next_start();
+    // Of a token: what is read with, keys, decays; and what is removed and where, or what it reads of itself.
+    __shared__ float reads[MOST_HEAD], keys[MOST_HEAD], decays[MOST_HEAD], taken[MOST_HEAD], given[MOST_HEAD];
+    const Run run = run_of(a.tables, blockIdx.y);
+    const uint32_t head = blockIdx.x, j = threadIdx.x, n = a.head_dim;
+    const bool works = j < n, is_seventh = a.first == nullptr;
+    const uint64_t block = uint64_t(a.heads) * n * n, own = uint64_t(head) * n * n + j;
+
+    float state[MOST_HEAD];
+    const bool known = works && run.count > 0 && run.position > 0;
+    const float* from = known ? a.states + block_of(a.tables, run, run.position - 1) * block + own : nullptr;
+    for (uint32_t i = 0; i < n; i++) state[i] = known ? from[i * n] : 0.0f;
+    for (uint32_t t = 0; t < run.count; t++) {
+        const uint64_t at = (uint64_t(run.first + t) * a.heads + head) * n + j;
+        // The last token has been read.
+        __syncthreads();
+        if (works) {
+            reads[j] = a.r[at];
+            keys[j] = a.k[at];
+            decays[j] = is_seventh ? expf(-0.60653066f / (1.0f + expf(-a.d[at]))) : expf(-expf(a.d[at]));
+            taken[j] = is_seventh ? a.a[at] : a.first[head * n + j] * a.k[at];
+            given[j] = is_seventh ? a.b[at] : 0.0f;
+        }
+        __syncthreads();
+        if (!works) continue;
+        const float value = a.v[at];
+        float sum = 0.0f, removed = 0.0f;
+        if (is_seventh) {
+            for (uint32_t i = 0; i < n; i++) removed += taken[i] * state[i];
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            const float next = state[i] * decays[i] + keys[i] * value + given[i] * removed;
+            sum += reads[i] * (is_seventh ? next : state[i] + taken[i] * value);
+            state[i] = next;
+        }
+        a.out[at] = sum;
+        const bool is_end = t + 1 == run.count || (run.position + t + 1) % BLOCK_TOKENS == 0;
+        if (!is_end) continue;
+        const uint32_t kept = block_of(a.tables, run, run.position + t);
+        if (kept == NO_BLOCK) continue;
+        float* to = a.states + kept * block + own;
+        for (uint32_t i = 0; i < n; i++) to[i * n] = state[i];
+    }
+}

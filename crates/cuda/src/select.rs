@@ -56,6 +56,10 @@ pub(crate) fn select(
             let mut types = node.op.weights().map(|w| weights.info(w).ty);
             return types.next().is_some_and(is_matrix).then_some(single);
         }
+        Op::Wkv(wkv) => {
+            let head_dim = graph.ty(node.ins[0]).cols() / wkv.heads;
+            return (head_dim <= recurrent::MOST_HEAD).then_some(single);
+        }
         Op::Scan(scan) => return (scan.state <= recurrent::MOST_STATES).then_some(single),
         Op::Norm(_)
         | Op::Rope(_)
@@ -64,6 +68,7 @@ pub(crate) fn select(
         | Op::Activate(_)
         | Op::Mul
         | Op::MulWeight { .. }
+        | Op::Lerp(_)
         | Op::Scale { .. }
         | Op::Softcap { .. } => over(single, graph, at),
         _ => single,

@@ -3,7 +3,8 @@ use crate::error::GraphError;
 use crate::graph::{Elem, Graph, Node, Output, Rows, Type, ValueId};
 use crate::key::{GraphKey, Outputs};
 use crate::op::{
-    Activation, Attention, ClampedGlu, Input, Linear, Norm, Op, Rope, Route, Scan, Sections, ShortConv,
+    Activation, Attention, Bonus, ClampedGlu, Input, Lerp, Linear, Norm, Op, Rope, Route, Scan, Sections,
+    ShortConv, Wkv, WkvRule,
 };
 use crate::weights::{WeightId, WeightTable};
 
@@ -286,6 +287,76 @@ impl<'a> GraphBuilder<'a> {
         self.node_with_state(Op::Scan(scan), scan.cache, vec![x, dt, bc], ty, "scan")
     }
 
+    /// The rows of the tokens before those of `x`.
+    pub fn shift(&mut self, x: ValueId, cache: CacheId, label: &'static str) -> ValueId {
+        let ty = self.graph.ty(x);
+        self.expect_state("shift", cache, u64::from(ty.cols()));
+        self.node_with_state(Op::Shift { cache }, cache, vec![x], ty, label)
+    }
+
+    /// Recurrence of RWKV, see [`WkvRule`]; `ins` are r, k, v and d, and with the seventh rule a and b.
+    pub fn wkv(&mut self, ins: &[ValueId], wkv: Wkv) -> ValueId {
+        let expected = match wkv.rule {
+            WkvRule::Six { .. } => 4,
+            WkvRule::Seven => 6,
+        };
+        let (r, cols) = (ins[0], self.graph.ty(ins[0]).cols());
+        if ins.len() != expected || wkv.heads == 0 || !cols.is_multiple_of(wkv.heads) {
+            self.shape(
+                "wkv",
+                0,
+                r,
+                format!("{expected} inputs of columns divisible into {} heads", wkv.heads),
+            );
+        }
+        ins.iter().for_each(|value| self.expect_same("wkv", r, *value));
+        if let WkvRule::Six { first } = wkv.rule {
+            self.expect_elements("wkv", first, cols);
+        }
+        self.expect_state("wkv", wkv.cache, u64::from(cols) * u64::from(cols / wkv.heads.max(1)));
+        let ty = self.graph.ty(r);
+        self.node_with_state(Op::Wkv(wkv), wkv.cache, ins.to_vec(), ty, "wkv")
+    }
+
+    /// `x + (y - x) * (m + row)`, without what is absent.
+    pub fn lerp(
+        &mut self,
+        x: ValueId,
+        y: ValueId,
+        m: Option<ValueId>,
+        lerp: Lerp,
+        label: &'static str,
+    ) -> ValueId {
+        self.expect_same("lerp", x, y);
+        let cols = self.graph.ty(x).cols();
+        if let Some(m) = m {
+            self.expect_same("lerp", x, m);
+        }
+        if let Some((table, row)) = lerp.row {
+            if self.cols_of(table) != cols || row >= self.rows_of(table) {
+                let expected = format!("{cols} columns and a row {row} ({})", self.name_of(table));
+                self.shape("lerp", 0, x, expected);
+            }
+        } else if m.is_none() {
+            self.shape("lerp", 0, x, "a value or a row to go by".to_owned());
+        }
+        let ins: Vec<ValueId> = [x, y].into_iter().chain(m).collect();
+        let ty = self.graph.ty(x);
+        self.node(Op::Lerp(lerp), &ins, ty, label)
+    }
+
+    /// `v` by scores of heads, see [`Op::Bonus`].
+    pub fn bonus(&mut self, a: ValueId, b: ValueId, v: ValueId, bonus: Bonus) -> ValueId {
+        self.expect_same("bonus", v, a);
+        self.expect_same("bonus", v, b);
+        let ty = self.graph.ty(v);
+        if bonus.heads == 0 || !ty.cols().is_multiple_of(bonus.heads) {
+            self.shape("bonus", 2, v, format!("columns divisible into {} heads", bonus.heads));
+        }
+        self.expect_elements("bonus", bonus.weight, ty.cols());
+        self.node(Op::Bonus(bonus), &[a, b, v], ty, "bonus")
+    }
+
     /// `x` plus one row of a weight.
     pub fn add_row(&mut self, x: ValueId, table: WeightId, row: u32, label: &'static str) -> ValueId {
         let (rows, cols) = (self.rows_of(table), self.cols_of(table));
@@ -317,6 +388,25 @@ impl<'a> GraphBuilder<'a> {
     pub fn softcap(&mut self, x: ValueId, cap: f32) -> ValueId {
         let ty = self.graph.ty(x);
         self.node(Op::Softcap { cap }, &[x], ty, "softcap")
+    }
+
+    /// Columns of `a` and then those of `b`.
+    pub fn join(&mut self, a: ValueId, b: ValueId, label: &'static str) -> ValueId {
+        let ty = self.with_cols(a, self.graph.ty(a).cols() + self.graph.ty(b).cols());
+        if self.with_cols(b, 0) != self.with_cols(a, 0) {
+            let expected = self.graph.ty(a).to_string();
+            self.shape("join", 1, b, format!("the rows of {expected}"));
+        }
+        self.node(Op::Join, &[a, b], ty, label)
+    }
+
+    /// `cols` columns of `x`, from `first` on.
+    pub fn columns(&mut self, x: ValueId, first: u32, cols: u32, label: &'static str) -> ValueId {
+        if first > self.graph.ty(x).cols() || cols > self.graph.ty(x).cols() - first {
+            self.shape("columns", 0, x, format!("{cols} columns from {first} on"));
+        }
+        let ty = self.with_cols(x, cols);
+        self.node(Op::Columns { first }, &[x], ty, label)
     }
 
     /// The rows of `x` that the step returns; `x` itself where that is every row.

@@ -84,6 +84,11 @@ fn node_cost(graph: &Graph, weights: &WeightTable, node: NodeId, counts: StepCou
             // A product each with decay, input and output; the state comes and goes once for a sequence.
             Cost { bytes: 8 * elements, ops: 6 * rows * elements }
         }
+        Op::Wkv(w) => {
+            let cols = u64::from(graph.ty(node.ins[0]).cols());
+            let elements = cols * (cols / u64::from(w.heads.max(1)));
+            Cost { bytes: 8 * elements, ops: 6 * rows * elements }
+        }
         Op::ShortConv(c) => {
             let cols = u64::from(graph.ty(node.ins[0]).cols());
             let width = u64::from(c.width);

@@ -55,6 +55,19 @@ pub enum Op {
     /// Selective scan of state-space models: (x `[rows, heads * head_dim]`, dt `[rows, heads]`,
     /// bc `[rows, 2 * groups * state]`, state) → (`[rows, heads * head_dim]`, state).
     Scan(Scan),
+    /// Each row becomes that of the token before it in its sequence, 0 for the first: (x `[rows, cols]`, state) →
+    /// (`[rows, cols]`, state). The state is the last row.
+    Shift {
+        /// The cache of the state.
+        cache: CacheId,
+    },
+    /// Recurrence of RWKV: (r, k, v, d, state), or with [`WkvRule::Seven`] (r, k, v, d, a, b, state), each
+    /// `[rows, heads * head_dim]` → (the same, state).
+    Wkv(Wkv),
+    /// Something between two values: (x, y) or (x, y, m), of one shape → `x + (y - x) * (m + row)`.
+    Lerp(Lerp),
+    /// Values by a score of each head: (a, b, v) `[rows, heads * head_dim]` → `v[h] * Σ_i a[h, i] b[h, i] weight[h, i]`.
+    Bonus(Bonus),
     /// Sum of each row and one row of a weight: `[rows, cols]` → the same.
     AddRow {
         /// The weight `[entries, cols]`.
@@ -71,6 +84,13 @@ pub enum Op {
     Softcap {
         /// The cap.
         cap: f32,
+    },
+    /// Columns of two values side by side: `[rows, a]`, `[rows, b]` → `[rows, a + b]`.
+    Join,
+    /// Some columns of a value, from `first` on: `[rows, all]` → `[rows, cols]`.
+    Columns {
+        /// The first column.
+        first: u32,
     },
     /// The rows that the step returns: (x `[tokens, cols]`, row indices `[outputs, 1]`) → `[outputs, cols]`.
     Gather,
@@ -287,6 +307,48 @@ pub struct Scan {
     pub d: WeightId,
 }
 
+/// Attributes of [`Op::Wkv`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Wkv {
+    /// The cache of the state.
+    pub cache: CacheId,
+    /// Heads.
+    pub heads: u32,
+    /// Formula.
+    pub rule: WkvRule,
+}
+
+/// How the state s `[heads, head_dim, head_dim]` of a sequence changes with each token, and what is read from it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WkvRule {
+    /// RWKV 6 (<https://arxiv.org/abs/2404.05892>): `y[j] = Σ_i r[i] (s[i, j] + first[i] k[i] v[j])`, and then
+    /// `s[i, j] = exp(-exp(d[i])) s[i, j] + k[i] v[j]`, in each head.
+    Six {
+        /// Factors `[heads, head_dim]`.
+        first: WeightId,
+    },
+    /// RWKV 7 (<https://arxiv.org/abs/2503.14456>):
+    /// `s[i, j] = exp(-exp(-1/2) sigmoid(d[i])) s[i, j] + k[i] v[j] + b[i] Σ_n a[n] s[n, j]`, and then
+    /// `y[j] = Σ_i r[i] s[i, j]`, in each head.
+    Seven,
+}
+
+/// Attributes of [`Op::Lerp`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lerp {
+    /// A weight `[entries, cols]` and the row of it that is added to m, or takes its place.
+    pub row: Option<(WeightId, u32)>,
+}
+
+/// Attributes of [`Op::Bonus`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bonus {
+    /// Heads.
+    pub heads: u32,
+    /// Factors, one for each column.
+    pub weight: WeightId,
+}
+
 /// An activation function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
@@ -302,6 +364,8 @@ pub enum Activation {
     Relu,
     /// `max(x, 0)²`.
     ReluSquared,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
 }
 
 /// Attributes of [`Op::GluClamped`].
@@ -358,9 +422,15 @@ impl Op {
             Op::MulWeight { .. } => "mul-weight",
             Op::ShortConv(_) => "short-conv",
             Op::Scan(_) => "scan",
+            Op::Shift { .. } => "shift",
+            Op::Wkv(_) => "wkv",
+            Op::Lerp(_) => "lerp",
+            Op::Bonus(_) => "bonus",
             Op::AddRow { .. } => "add-row",
             Op::Scale { .. } => "scale",
             Op::Softcap { .. } => "softcap",
+            Op::Join => "join",
+            Op::Columns { .. } => "columns",
             Op::Gather => "gather",
             Op::Route(_) => "route",
             Op::ExpertLinear { .. } => "expert-linear",
@@ -381,6 +451,9 @@ impl Op {
             Op::MulWeight { weight } => [Some(*weight), None],
             Op::ShortConv(c) => [Some(c.weight), c.bias],
             Op::Scan(s) => [Some(s.a), Some(s.d)],
+            Op::Wkv(Wkv { rule: WkvRule::Six { first }, .. }) => [Some(*first), None],
+            Op::Lerp(l) => [l.row.map(|(weight, _)| weight), None],
+            Op::Bonus(b) => [Some(b.weight), None],
             _ => [None, None],
         };
         list.into_iter().flatten()
@@ -389,9 +462,10 @@ impl Op {
     /// The cache that the operation writes, having read it where it is that of a state.
     pub fn writes(&self) -> Option<CacheId> {
         match self {
-            Op::StoreKv { cache } => Some(*cache),
+            Op::StoreKv { cache } | Op::Shift { cache } => Some(*cache),
             Op::ShortConv(c) => Some(c.cache),
             Op::Scan(s) => Some(s.cache),
+            Op::Wkv(w) => Some(w.cache),
             _ => None,
         }
     }
@@ -407,8 +481,9 @@ impl Op {
     /// As [`cache`](Self::cache), to be changed.
     pub fn cache_mut(&mut self) -> Option<&mut CacheId> {
         match self {
-            Op::StoreKv { cache } => Some(cache),
+            Op::StoreKv { cache } | Op::Shift { cache } => Some(cache),
             Op::Attention(a) => Some(&mut a.cache),
+            Op::Wkv(w) => Some(&mut w.cache),
             Op::ShortConv(c) => Some(&mut c.cache),
             Op::Scan(s) => Some(&mut s.cache),
             _ => None,

@@ -9,25 +9,84 @@ use crate::op::{Input, Op};
 /// The parts of a graph, with so many layers each.
 ///
 /// What comes before the first layer belongs to the first part, what comes after the last one to the last. A part
-/// returns the hidden states `[tokens, dim]` that the next one takes as [`Input::Hidden`]; the last one returns what
-/// the graph does. Values and weights keep their ids. Each part has the caches of its own layers, in their order.
+/// returns the hidden states `[tokens, dim]` that the next one takes as [`Input::Hidden`], with other values beside them
+/// that later layers read; the last one returns what the graph does. Values and weights keep their ids. Each part has the caches of its own layers, in their order.
 ///
 /// # Errors
-/// Something other than the hidden states of all tokens crosses a cut.
+/// Something other than values of all tokens crosses a cut.
 pub fn split(graph: Graph, layers: &[usize]) -> Result<Vec<Graph>, GraphError> {
     if layers.len() < 2 {
         return Ok(vec![graph]);
     }
+    let mut graph = graph;
     let owners = owners(&graph, layers);
     let mut parts = Vec::with_capacity(layers.len());
-    let mut entry = None;
+    let mut cuts = Vec::new();
+    for part in 1..layers.len() {
+        let values = crossing(&graph, layers, &owners, part)?;
+        cuts.push(Cut::new(&mut graph, values));
+    }
     for part in 0..layers.len() {
-        let last = part + 1 == layers.len();
-        let exit = if last { None } else { Some(crossing(&graph, layers, &owners, part + 1)?) };
-        parts.push(cut_out(&graph, &owners, part, entry, exit));
-        entry = exit;
+        let entry = part.checked_sub(1).map(|cut| &cuts[cut]);
+        parts.push(cut_out(&graph, &owners, part, entry, cuts.get(part)));
     }
     Ok(parts)
+}
+
+/// What one part hands to the next.
+struct Cut {
+    /// Values that those after read, side by side in what is handed over.
+    values: Vec<ValueId>,
+    /// What is handed over, and the sums of columns on the way to it: all values but the first are joined to those before.
+    joined: Vec<ValueId>,
+}
+
+impl Cut {
+    fn new(graph: &mut Graph, values: Vec<ValueId>) -> Cut {
+        let mut cols = 0;
+        let mut joined = Vec::new();
+        for (i, value) in values.iter().enumerate() {
+            cols += graph.ty(*value).cols();
+            if i == 0 {
+                joined.push(*value);
+                continue;
+            }
+            joined.push(ValueId(graph.values.len() as u32));
+            graph.values.push(Type::Matrix { elem: Elem::F32, rows: Rows::Tokens, cols });
+        }
+        Cut { values, joined }
+    }
+
+    /// The value that is handed over.
+    fn handed(&self) -> ValueId {
+        self.joined[self.joined.len() - 1]
+    }
+
+    /// The nodes with which a part begins.
+    fn entry(&self, graph: &Graph) -> Vec<Node> {
+        let handed = self.handed();
+        let node = |op, ins, out, label| Node { op, ins, outs: vec![out], layer: None, label };
+        let cols = graph.ty(handed).cols();
+        let mut nodes = vec![node(Op::Input(Input::Hidden { cols }), Vec::new(), handed, "input")];
+        let mut first = 0;
+        for value in self.values.iter().filter(|value| **value != handed) {
+            nodes.push(node(Op::Columns { first }, vec![handed], *value, "handed"));
+            first += graph.ty(*value).cols();
+        }
+        nodes
+    }
+
+    /// The nodes with which a part ends.
+    fn exit(&self) -> impl Iterator<Item = Node> {
+        let pairs = self.joined.windows(2).zip(&self.values[1..]);
+        pairs.map(|(pair, value)| Node {
+            op: Op::Join,
+            ins: vec![pair[0], *value],
+            outs: vec![pair[1]],
+            layer: None,
+            label: "handed",
+        })
+    }
 }
 
 /// The part that each node belongs to; inputs of a step belong to every part that reads them.
@@ -56,13 +115,13 @@ fn owners(graph: &Graph, layers: &[usize]) -> Vec<Option<usize>> {
     owners
 }
 
-/// The value that the parts before `part` hand to it and those after.
+/// The values that the parts before `part` hand to it and those after.
 fn crossing(
     graph: &Graph,
     layers: &[usize],
     owners: &[Option<usize>],
     part: usize,
-) -> Result<ValueId, GraphError> {
+) -> Result<Vec<ValueId>, GraphError> {
     let fail = |reason: String| GraphError::Split { layer: layers[..part].iter().sum(), reason };
     let of_part = |after: bool| {
         let nodes = graph.nodes.iter().zip(owners);
@@ -74,12 +133,15 @@ fn crossing(
             found.push(*value);
         }
     }
-    let [value] = found[..] else {
-        return Err(fail(format!("{} values are computed before it and read after it", found.len())));
+    if found.is_empty() {
+        return Err(fail("nothing that is computed before it is read after it".to_owned()));
+    }
+    let passes = |value: &&ValueId| {
+        !matches!(graph.ty(**value), Type::Matrix { elem: Elem::F32, rows: Rows::Tokens, .. })
     };
-    match graph.ty(value) {
-        Type::Matrix { elem: Elem::F32, rows: Rows::Tokens, .. } => Ok(value),
-        other => Err(fail(format!("it goes on with {other}"))),
+    match found.iter().find(passes) {
+        Some(other) => Err(fail(format!("it goes on with {}", graph.ty(*other)))),
+        None => Ok(found),
     }
 }
 
@@ -88,22 +150,15 @@ fn cut_out(
     graph: &Graph,
     owners: &[Option<usize>],
     part: usize,
-    entry: Option<ValueId>,
-    exit: Option<ValueId>,
+    entry: Option<&Cut>,
+    exit: Option<&Cut>,
 ) -> Graph {
     let own: Vec<&Node> =
         graph.nodes.iter().zip(owners).filter(|(_, o)| **o == Some(part)).map(|(node, _)| node).collect();
     let mut caches: Vec<CacheId> = own.iter().filter_map(|node| node.op.cache()).collect();
     caches.sort_unstable();
     caches.dedup();
-    let mut nodes: Vec<Node> = Vec::new();
-    nodes.extend(entry.map(|value| Node {
-        op: Op::Input(Input::Hidden { cols: graph.ty(value).cols() }),
-        ins: Vec::new(),
-        outs: vec![value],
-        layer: None,
-        label: "input",
-    }));
+    let mut nodes: Vec<Node> = entry.map_or(Vec::new(), |cut| cut.entry(graph));
     let inputs = graph.nodes.iter().filter(|node| matches!(node.op, Op::Input(_)));
     nodes.extend(inputs.filter(|i| own.iter().any(|n| n.ins.contains(&i.outs[0]))).cloned());
     nodes.extend(own.into_iter().cloned().map(|mut node| {
@@ -112,10 +167,11 @@ fn cut_out(
         }
         node
     }));
+    nodes.extend(exit.iter().flat_map(|cut| cut.exit()));
     let (key, outputs) = match exit {
-        Some(value) => (
+        Some(cut) => (
             GraphKey { outputs: Outputs::All, wants: Wants::Hidden, ..graph.key },
-            vec![(Output::Hidden, value)],
+            vec![(Output::Hidden, cut.handed())],
         ),
         None => (graph.key, graph.outputs.clone()),
     };
@@ -218,9 +274,35 @@ mod tests {
     fn layers_that_share_more_than_hidden_states_stay_together() {
         assert!(split(graph(Outputs::All, true), &[1, 2]).is_ok());
         let error = split(graph(Outputs::All, true), &[2, 1]).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "the model cannot be cut before layer 2: 2 values are computed before it and read after it"
-        );
+        assert_eq!(error, "the model cannot be cut before layer 2: it goes on with state");
+    }
+
+    #[test]
+    fn what_later_layers_read_is_handed_on_beside_the_hidden_states() {
+        let mut table = WeightTable::default();
+        table.push(WeightInfo { name: "w".into(), ty: WeightType::F32, rows: 32, cols: 32, experts: 1 });
+        let key = GraphKey { tokens: 4, seqs: 1, outputs: Outputs::All, kv_span: 32, wants: Wants::Logits };
+        let mut b = GraphBuilder::new(key, &table, Vec::new());
+        let mut x = b.embed(WeightId(0), 1.0);
+        let mut first = None;
+        for layer in 0..3 {
+            b.layer(Some(layer));
+            let y = b.linear(x, WeightId(0), None, "y");
+            let first = *first.get_or_insert(y);
+            let y = b.add(y, first, "sum");
+            x = b.add(x, y, "residual");
+        }
+        b.output(Output::Logits, x);
+        let parts = split(b.finish().unwrap(), &[1, 1, 1]).unwrap();
+        let layer = ["y", "sum", "residual"];
+        assert_eq!(labels(&parts[0]), [&["input", "embed"], &layer[..], &["handed"]].concat());
+        let begin = ["input", "handed", "handed"];
+        assert_eq!(labels(&parts[1]), [&begin[..], &layer, &["handed"]].concat());
+        assert_eq!(labels(&parts[2]), [&begin[..], &layer].concat());
+        assert_eq!(parts[2].hidden_cols(), Some(64));
+        // The middle part hands on what it was handed.
+        let (taken, given) = (&parts[1].nodes[1], parts[1].nodes.last().unwrap());
+        assert_eq!((&taken.op, &given.op), (&Op::Columns { first: 0 }, &Op::Join));
+        assert_eq!(taken.outs[0], given.ins[0]);
     }
 }

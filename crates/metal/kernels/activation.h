@@ -3,7 +3,7 @@
 #include "common.h"
 
 // The order of `Activation` in args.rs.
-enum { SILU = 0, GELU = 1, GELU_ERF = 2, GELU_QUICK = 3, RELU = 4, RELU_SQUARED = 5 };
+enum { SILU = 0, GELU = 1, GELU_ERF = 2, GELU_QUICK = 3, RELU = 4, RELU_SQUARED = 5, SIGMOID = 6 };
 
 FUNCTION_CONSTANT(uint, activation, 1);
 
@@ -43,6 +43,7 @@ inline float activate(float x) {
         }
         case GELU_QUICK: return x / (1.0f + exp(-1.702f * x));
         case RELU: return max(x, 0.0f);
+        case SIGMOID: return 1.0f / (1.0f + exp(-x));
         default: {
             float y = max(x, 0.0f);
             return y * y;

@@ -40,6 +40,32 @@ struct ClampedGluArgs {
     float limit;
 };
 
+// Of `join` and `columns`.
+struct ColumnsArgs {
+    // Columns written.
+    uint cols;
+    // Columns of the first value, or of all from which some are taken.
+    uint from;
+    // The first of those that are taken.
+    uint first;
+};
+
+// Of `lerp`.
+struct LerpArgs {
+    // Elements.
+    uint count;
+    // Elements of a row.
+    uint cols;
+};
+
+// Of `bonus`.
+struct BonusArgs {
+    // Heads.
+    uint heads;
+    // Elements of a head.
+    uint head_dim;
+};
+
 // Of `gather` and `mul_weight`.
 struct RowsArgs {
     // Rows written.
@@ -122,6 +148,18 @@ struct ShortConvArgs {
     uint width;
     // First row of the weight and element of the bias.
     uint first;
+};
+
+// Of `shift`.
+struct ShiftArgs {
+    // Columns.
+    uint channels;
+};
+
+// Of `wkv`.
+struct WkvArgs {
+    // Heads.
+    uint heads;
 };
 
 // Of `scan`.

@@ -1,5 +1,5 @@
 // Operations that take a recurrent state from token to token. STATE is the number of states of a channel of the scan,
-// LANES that of the threads that share them: a power of two up to 32.
+// LANES that of the threads that share them: a power of two up to 32. HEAD is the number of elements of a head of RWKV.
 //
 // A block of a cache holds the state after the last computed token of its 32 positions. A run of tokens reads the state
 // of the position before it and writes one for each block that it goes through and that the table has.
@@ -144,6 +144,110 @@ kernel void scan(constant ScanArgs& args [[buffer(0)]],
         for (uint i = 0; i < STATES_OF_LANE; i++) {
             uint n = lane + i * LANES;
             if (n < STATE) states[block * channels * STATE + own + n] = state[i];
+        }
+    }
+}
+#endif
+
+// Each row becomes that of the token before; the state is the last row. A thread takes one channel through one run.
+kernel void shift(constant ShiftArgs& args [[buffer(0)]],
+                  device const float* x [[buffer(1)]],
+                  device const TokenTile* runs [[buffer(2)]],
+                  device const TokenSpan* spans [[buffer(3)]],
+                  device const uint* blocks [[buffer(4)]],
+                  device float* states [[buffer(5)]],
+                  device float* y [[buffer(6)]],
+                  uint2 place [[thread_position_in_grid]]) {
+    uint c = place.x, channels = args.channels;
+    if (c >= channels) return;
+    uint first = runs[place.y].first, count = runs[place.y].count;
+    device const TokenSpan* span = spans + first;
+    uint position = span->position;
+    float last = position > 0 ? states[ulong(block_of(span, blocks, position - 1)) * channels + c] : 0.0f;
+    for (uint t = 0; t < count; t++) {
+        ulong at = ulong(first + t) * channels + c;
+        float now = x[at];
+        y[at] = last;
+        last = now;
+        bool is_end = t + 1 == count || (position + t + 1) % BLOCK_TOKENS == 0;
+        if (!is_end) continue;
+        uint kept = block_of(span, blocks, position + t);
+        if (kept != NO_BLOCK) states[ulong(kept) * channels + c] = last;
+    }
+}
+
+#ifdef HEAD
+// RWKV 7 in place of RWKV 6.
+FUNCTION_CONSTANT(bool, is_seventh, 2);
+
+// A threadgroup of WIDE threads takes one head through one run, a thread each column of its state: element j of what
+// is read. A state is [heads, HEAD, HEAD].
+kernel void wkv(constant WkvArgs& args [[buffer(0)]],
+                device const float* r [[buffer(1)]],
+                device const float* k [[buffer(2)]],
+                device const float* v [[buffer(3)]],
+                device const float* d [[buffer(4)]],
+                device const float* a [[buffer(5)]],
+                device const float* b [[buffer(6)]],
+                device const float* factors [[buffer(7)]],
+                device const TokenTile* runs [[buffer(8)]],
+                device const TokenSpan* spans [[buffer(9)]],
+                device const uint* blocks [[buffer(10)]],
+                device float* states [[buffer(11)]],
+                device float* y [[buffer(12)]],
+                uint2 place [[threadgroup_position_in_grid]],
+                uint own_place [[thread_index_in_threadgroup]]) {
+    // Of a token: what is read with, keys, decays; and what is removed and where, or what it reads of itself.
+    SHARED(float, reads, WIDE);
+    SHARED(float, keys, WIDE);
+    SHARED(float, decays, WIDE);
+    SHARED(float, taken, WIDE);
+    SHARED(float, given, WIDE);
+    uint head = place.x, first = runs[place.y].first, count = runs[place.y].count;
+    device const TokenSpan* span = spans + first;
+    uint position = span->position;
+    // Threads beyond the last column do its work over, in places nobody reads, and write nothing out: all threads
+    // come to the barriers by the same way.
+    bool works = own_place < uint(HEAD);
+    uint j = min(own_place, uint(HEAD) - 1);
+    ulong block = ulong(args.heads) * HEAD * HEAD, own = ulong(head) * HEAD * HEAD + j;
+
+    float state[HEAD];
+    for (uint i = 0; i < HEAD; i++) state[i] = 0.0f;
+    if (position > 0) {
+        device const float* from = states + block_of(span, blocks, position - 1) * block + own;
+        for (uint i = 0; i < HEAD; i++) state[i] = from[i * HEAD];
+    }
+    for (uint t = 0; t < count; t++) {
+        ulong at = (ulong(first + t) * args.heads + head) * HEAD + j;
+        // The last token has been read.
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        reads[own_place] = r[at];
+        keys[own_place] = k[at];
+        decays[own_place] = is_seventh ? exp(-0.60653066f / (1.0f + exp(-d[at]))) : exp(-exp(d[at]));
+        taken[own_place] = is_seventh ? a[at] : factors[head * HEAD + j] * k[at];
+        given[own_place] = is_seventh ? b[at] : 0.0f;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        float value = v[at], sum = 0.0f;
+        if (is_seventh) {
+            float removed = 0.0f;
+            for (uint i = 0; i < HEAD; i++) removed += taken[i] * state[i];
+            for (uint i = 0; i < HEAD; i++) {
+                state[i] = state[i] * decays[i] + keys[i] * value + given[i] * removed;
+                sum += reads[i] * state[i];
+            }
+        } else {
+            for (uint i = 0; i < HEAD; i++) {
+                sum += reads[i] * (state[i] + taken[i] * value);
+                state[i] = state[i] * decays[i] + keys[i] * value;
+            }
+        }
+        if (works) y[at] = sum;
+        bool is_end = t + 1 == count || (position + t + 1) % BLOCK_TOKENS == 0;
+        uint kept = works && is_end ? block_of(span, blocks, position + t) : uint(NO_BLOCK);
+        if (kept != NO_BLOCK) {
+            device float* to = states + kept * block + own;
+            for (uint i = 0; i < HEAD; i++) to[i * HEAD] = state[i];
         }
     }
 }

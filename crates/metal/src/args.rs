@@ -79,6 +79,29 @@ args! {
         /// Largest gate, and largest distance of the other factor from 0.
         limit: f32,
     }
+    /// Of `join` and `columns`.
+    pub struct ColumnsArgs {
+        /// Columns written.
+        cols: u32,
+        /// Columns of the first value, or of all from which some are taken.
+        from: u32,
+        /// The first of those that are taken.
+        first: u32,
+    }
+    /// Of `lerp`.
+    pub struct LerpArgs {
+        /// Elements.
+        count: u32,
+        /// Elements of a row.
+        cols: u32,
+    }
+    /// Of `bonus`.
+    pub struct BonusArgs {
+        /// Heads.
+        heads: u32,
+        /// Elements of a head.
+        head_dim: u32,
+    }
     /// Of `gather` and `mul_weight`.
     pub struct RowsArgs {
         /// Rows written.
@@ -155,6 +178,16 @@ args! {
         width: u32,
         /// First row of the weight and element of the bias.
         first: u32,
+    }
+    /// Of `shift`.
+    pub struct ShiftArgs {
+        /// Columns.
+        channels: u32,
+    }
+    /// Of `wkv`.
+    pub struct WkvArgs {
+        /// Heads.
+        heads: u32,
     }
     /// Of `scan`.
     pub struct ScanArgs {

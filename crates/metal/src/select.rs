@@ -24,6 +24,8 @@ const FEW_ROWS: u32 = 8;
 const MAX_KEY_DIM: u32 = 576;
 /// Largest head of values.
 const MAX_VALUE_DIM: u32 = 512;
+/// Largest head of RWKV: a thread holds as many elements of a state.
+const MAX_WKV_DIM: u32 = 128;
 /// Most experts that can be chosen from.
 const MAX_EXPERTS: u32 = 512;
 
@@ -122,6 +124,7 @@ fn can_run(graph: &Graph, weights: &WeightTable, node: &Node) -> bool {
         Op::Embed { table, .. } | Op::AddRow { table, .. } => is_matrix_type(weights.info(*table).ty),
         Op::Linear(l) => matrix(l.weight),
         Op::ExpertLinear { weight, .. } => matrix(*weight),
+        Op::Wkv(w) => graph.ty(node.ins[0]).cols() / w.heads <= MAX_WKV_DIM,
         Op::Route(_) => graph.ty(node.ins[0]).cols() <= MAX_EXPERTS,
         Op::Rope(r) => r.head_dim <= MAX_KEY_DIM,
         Op::StoreKv { cache } | Op::Attention(Attention { cache, .. }) => {
@@ -159,6 +162,7 @@ impl<'a> Picker<'a> {
             | Op::Add
             | Op::Mul
             | Op::MulWeight { .. }
+            | Op::Lerp(_)
             | Op::Scale { .. }
             | Op::Softcap { .. } => {
                 selection.in_place = Some((node.ins[0], node.outs[0]));

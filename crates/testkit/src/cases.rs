@@ -503,7 +503,7 @@ fn attention(
 fn elementwise() -> Vec<Case> {
     let mut cases = Vec::new();
     use Activation::*;
-    for a in [Silu, Gelu, GeluErf, GeluQuick, Relu, ReluSquared] {
+    for a in [Silu, Gelu, GeluErf, GeluQuick, Relu, ReluSquared, Sigmoid] {
         let none = |_: &mut MemoryWeights, _: &mut Rng| ();
         // The inputs reach the tails: scaled by 8.
         cases.push(simple(format!("activate {a:?}"), 1e-9, 11, &[75], none, move |b, ins| {
@@ -531,6 +531,12 @@ fn elementwise() -> Vec<Case> {
         let x = b.scale(ins[0], 20.0);
         b.softcap(x, 30.0)
     }));
+    cases.push(simple("join".into(), 0.0, 11, &[75, 32], none, |b, ins| b.join(ins[0], ins[1], "join")));
+    for (first, cols) in [(0, 32), (43, 32), (7, 5)] {
+        cases.push(simple(format!("columns {cols} from {first} on"), 0.0, 11, &[75], none, move |b, ins| {
+            b.columns(ins[0], first, cols, "columns")
+        }));
+    }
     let mut gather = simple("gather".into(), 0.0, 11, &[75], none, |b, ins| b.gather_outputs(ins[0]));
     gather.steps[0].outputs = Some(vec![10, 0, 3, 3]);
     cases.push(gather);

@@ -43,6 +43,11 @@ pub fn build_model(arch: &dyn Architecture, tiny: &TinyModel, types: Types, seed
                 // Rates of decay, from a token to some hundred.
                 name if name.ends_with("ssm_a") => -(-2.5 + 2.5 * rng.signed()).exp(),
                 name if name.ends_with("ssm_d") => 1.0 + rng.normal() * 0.3,
+                // Decays from a few tokens to some hundred; what is mixed lies between two rows.
+                name if name.ends_with("time_mix_decay.weight") => -2.0 + 2.0 * rng.signed(),
+                name if name.ends_with("time_mix_w0.weight") => -2.0 + 2.0 * rng.signed(),
+                name if name.contains("_lerp_") => 0.5 + 0.5 * rng.signed(),
+                name if name.ends_with("time_mix_r_k.weight") => rng.normal() * 0.2,
                 name if name.ends_with(".bias") => rng.normal() * 0.1,
                 _ if vector => 1.0 + rng.signed().abs() * 0.2,
                 _ => rng.normal() * deviation,
@@ -62,6 +67,8 @@ pub fn named_elements(entry: &SpecEntry) -> Vec<f32> {
         let unit = f64::from(h >> 8) / f64::from(1 << 23) - 1.0;
         let element = match entry.rows {
             _ if entry.name.ends_with(".bias") => 0.1 * unit,
+            // So that states of RWKV 6 last for some tokens.
+            _ if entry.name.ends_with("time_mix_decay.weight") => unit - 2.0,
             // Rates of decay.
             _ if entry.name.ends_with(".ssm_a") => -(unit + 1.001) * (unit + 1.001) * 0.4,
             _ if entry.name.ends_with("norm.weight") => 1.0 + 0.2 * unit,
@@ -124,8 +131,11 @@ pub fn build_with(
 
 /// Whether files keep a matrix as it was trained: routers of experts, and what is small in state-space blocks.
 fn is_exact(entry: &SpecEntry) -> bool {
-    let small = ["ssm_a", "ssm_d", "ssm_conv1d.weight", "ssm_norm.weight"];
-    is_router(entry) || entry.name.ends_with(".bias") || small.iter().any(|name| entry.name.ends_with(name))
+    let small = [".bias", "ssm_a", "ssm_d", "ssm_conv1d.weight", "ssm_norm.weight"];
+    let products =
+        ["key", "value", "receptance", "gate", "output"].map(|name| format!("time_mix_{name}.weight"));
+    let of_time = entry.name.contains("time_mix_") && !products.iter().any(|name| entry.name.ends_with(name));
+    is_router(entry) || of_time || small.iter().any(|name| entry.name.ends_with(name))
 }
 
 /// Whether a tensor gives the scores of experts.

@@ -5,7 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use wootz_arch::ArchError;
 use wootz_graph::{MemoryUse, WeightId, WeightSource};
-use wootz_text::template::{ChatInput, ChatTemplate, Prompt, Segment as PromptSegment, SpecialTokens};
+use wootz_text::template::{
+    ChatInput, ChatTemplate, Prompt, Segment as PromptSegment, SpecialTokens, TemplateKind,
+};
 use wootz_text::{Segment, Tokenizer};
 
 use crate::error::Error;
@@ -68,7 +70,12 @@ impl Model {
             None => meta.opt_str("tokenizer.chat_template")?,
         };
         let template = match source {
-            Some(source) => Some(ChatTemplate::new(source)?.with_tokens(special_tokens(&tokenizer))),
+            Some(source) => {
+                // Files of RWKV have a template's name in its place.
+                let named = TemplateKind::from_name(source).and_then(TemplateKind::builtin);
+                let template = ChatTemplate::new(named.unwrap_or(source))?;
+                Some(template.with_tokens(special_tokens(&tokenizer)))
+            }
             None => None,
         };
         Ok(Model { file: Arc::new(file), arch, tokenizer, template, default_template: OnceLock::new() })

@@ -5,7 +5,7 @@ use wootz_arch::Setting;
 use wootz_quant::WeightType;
 use wootz_testkit::tiny;
 
-use crate::place::Place;
+use crate::place::{Place, changed};
 
 const COMMANDS: [&str; 14] = [
     "run",
@@ -229,6 +229,9 @@ fn template_renders_messages_and_shows_its_source() {
     assert!(place.ok("template tiny.gguf --source").starts_with("{% for m in messages %}"));
     let other = place.ok("template tiny.gguf --user hi --chat-template gemma");
     assert!(other.contains("<start_of_turn>user\nhi<end_of_turn>"), "{other}");
+    // Files of RWKV have a template's name.
+    place.write("named.gguf", &changed(&[("tokenizer.chat_template", "rwkv-world")], None));
+    assert_eq!(place.ok("template named.gguf --user hi"), "User: hi\n\nAssistant:\n");
 }
 
 #[test]

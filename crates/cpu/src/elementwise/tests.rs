@@ -1,13 +1,14 @@
 use super::*;
 use crate::testing::{Random, bits, isas, nmse};
 
-const ALL: [Activation; 6] = [
+const ALL: [Activation; 7] = [
     Activation::Silu,
     Activation::Gelu,
     Activation::GeluErf,
     Activation::GeluQuick,
     Activation::Relu,
     Activation::ReluSquared,
+    Activation::Sigmoid,
 ];
 
 fn exact(function: Activation, x: f32) -> f64 {
@@ -29,6 +30,7 @@ fn exact(function: Activation, x: f32) -> f64 {
         Activation::GeluQuick => v / (1.0 + (-1.702 * v).exp()),
         Activation::Relu => v.max(0.0),
         Activation::ReluSquared => v.max(0.0).powi(2),
+        Activation::Sigmoid => 1.0 / (1.0 + (-v).exp()),
     }
 }
 
@@ -114,6 +116,37 @@ fn arithmetic_is_exact() {
         let expected: Vec<f64> = a.iter().map(|v| 1.0 / (1.0 + (-f64::from(*v)).exp())).collect();
         assert!(nmse(&out, &expected) < 1e-13);
     }
+}
+
+#[test]
+fn values_between_two_and_scores_of_heads_follow_their_formulas_everywhere_alike() {
+    let mut random = Random::new(5);
+    let [x, y, m, w] = [(); 4].map(|()| random.vector(75));
+    let wide = |v: &[f32], i: usize| f64::from(v[i]);
+    for by in [[Some(&m[..]), Some(&w[..])], [Some(&m[..]), None], [None, Some(&w[..])]] {
+        let factor = |i: usize| by.iter().flatten().map(|m| wide(m, i)).sum::<f64>();
+        let expected: Vec<f64> =
+            (0..75).map(|i| wide(&x, i) + (wide(&y, i) - wide(&x, i)) * factor(i)).collect();
+        let mut first = None;
+        for isa in isas() {
+            let mut out = vec![0.0; 75];
+            lerp(isa, &x, &y, by, &mut out).unwrap();
+            assert!(nmse(&out, &expected) < 1e-12, "{isa}");
+            assert_eq!(*first.get_or_insert(bits(&out)), bits(&out), "{isa}");
+        }
+    }
+    let score =
+        |h: usize| (25 * h..25 * h + 25).map(|i| wide(&x, i) * wide(&y, i) * wide(&w, i)).sum::<f64>();
+    let expected: Vec<f64> = (0..75).map(|i| wide(&m, i) * score(i / 25)).collect();
+    let mut first = None;
+    for isa in isas() {
+        let mut out = vec![0.0; 75];
+        bonus(isa, 3, [&x, &y, &m], &w, &mut out).unwrap();
+        assert!(nmse(&out, &expected) < 1e-12, "{isa}");
+        assert_eq!(*first.get_or_insert(bits(&out)), bits(&out), "{isa}");
+    }
+    assert!(lerp(Isa::Scalar, &x, &y[1..], [None, None], &mut [0.0; 75]).is_err());
+    assert!(bonus(Isa::Scalar, 2, [&x, &y, &m], &w, &mut [0.0; 75]).is_err());
 }
 
 #[test]

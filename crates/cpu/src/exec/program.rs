@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use wootz_graph::op::{Activation, Attention, ClampedGlu, Input, Norm, Op, Rope, Route};
+use wootz_graph::op::{Activation, Attention, ClampedGlu, Input, Norm, Op, Rope, Route, Wkv};
 use wootz_graph::{CacheId, Graph, Node, Plan, Region, Rows, RunError, Step, Type, ValueId, WeightId};
 
 use super::select;
@@ -35,6 +35,19 @@ pub(super) enum RowOp {
         other: Place,
     },
     MulWeight(Arc<[f32]>),
+    /// From the value at hand to `other`, by the sum of `m` and `row`.
+    Lerp {
+        other: Place,
+        m: Option<Place>,
+        row: Option<Arc<[f32]>>,
+    },
+    /// `v` by the scores that the value at hand has with `other`.
+    Bonus {
+        heads: usize,
+        weight: Arc<[f32]>,
+        other: Place,
+        v: Place,
+    },
     /// Activation of the value at hand times `other`, or the other way round.
     Glu {
         activation: Activation,
@@ -97,6 +110,17 @@ pub(super) enum Kernel {
         x: Place,
         out: Place,
     },
+    Shift {
+        cache: CacheId,
+        x: Place,
+        out: Place,
+    },
+    Wkv {
+        wkv: Wkv,
+        first: Option<Arc<[f32]>>,
+        ins: Vec<Place>,
+        out: Place,
+    },
     Scan {
         cache: CacheId,
         weights: Arc<ScanWeights>,
@@ -109,6 +133,16 @@ pub(super) enum Kernel {
         attention: Attention,
         sinks: Option<Arc<[f32]>>,
         q: Place,
+        out: Place,
+    },
+    Join {
+        a: Place,
+        b: Place,
+        out: Place,
+    },
+    Columns {
+        x: Place,
+        first: usize,
         out: Place,
     },
     Gather {
@@ -208,6 +242,13 @@ impl Resolver<'_> {
                 x: in_place(0)?,
                 out: out(0)?,
             },
+            Op::Shift { cache } => Kernel::Shift { cache: *cache, x: in_place(0)?, out: out(0)? },
+            Op::Wkv(wkv) => Kernel::Wkv {
+                wkv: *wkv,
+                first: weights.opt_vector(node.op.weights().next())?,
+                ins: (0..node.ins.len() - 1).map(in_place).collect::<Result<_, _>>()?,
+                out: out(0)?,
+            },
             Op::Scan(scan) => Kernel::Scan {
                 cache: scan.cache,
                 weights: weights.scan(scan)?,
@@ -222,6 +263,10 @@ impl Resolver<'_> {
                 q: in_place(0)?,
                 out: out(0)?,
             },
+            Op::Join => Kernel::Join { a: in_place(0)?, b: in_place(1)?, out: out(0)? },
+            Op::Columns { first } => {
+                Kernel::Columns { x: in_place(0)?, first: *first as usize, out: out(0)? }
+            }
             Op::Gather => Kernel::Gather { x: in_place(0)?, indices: in_place(1)?, out: out(0)? },
             Op::Route(route) => Kernel::Route {
                 route: *route,
@@ -291,6 +336,17 @@ impl Resolver<'_> {
             Op::Activate(activation) => RowOp::Activate(*activation),
             Op::Mul => RowOp::Mul { other: other()? },
             Op::MulWeight { weight } => RowOp::MulWeight(weights.vector(*weight)?),
+            Op::Lerp(lerp) => RowOp::Lerp {
+                other: self.place(node.ins[1])?,
+                m: node.ins.get(2).map(|m| self.place(*m)).transpose()?,
+                row: lerp.row.map(|(table, row)| weights.row_vector(table, row)).transpose()?,
+            },
+            Op::Bonus(bonus) => RowOp::Bonus {
+                heads: bonus.heads as usize,
+                weight: weights.vector(bonus.weight)?,
+                other: self.place(node.ins[1])?,
+                v: self.place(node.ins[2])?,
+            },
             Op::Scale { factor } => RowOp::Scale(*factor),
             Op::Softcap { cap } => RowOp::Softcap(*cap),
             op => return Err(RunError::Plan(format!("{} does not work on rows", op.name()))),

@@ -104,6 +104,12 @@ fn apply(host: Host<'_>, op: &RowOp, row: usize, x: &[f32], out: &mut [f32]) -> 
         RowOp::Add { other: place } => elementwise::add(isa, x, other(place), out),
         RowOp::Mul { other: place } => elementwise::mul(isa, x, other(place), out),
         RowOp::MulWeight(factor) => elementwise::mul(isa, x, factor, out),
+        RowOp::Lerp { other: place, m, row } => {
+            elementwise::lerp(isa, x, other(place), [m.as_ref().map(other), row.as_deref()], out)
+        }
+        RowOp::Bonus { heads, weight, other: place, v } => {
+            elementwise::bonus(isa, *heads, [x, other(place), other(v)], weight, out)
+        }
         RowOp::AddRow(summand) => elementwise::add(isa, x, summand, out),
         RowOp::Glu { activation, other: place, gate_is_other: false } => {
             elementwise::glu(isa, *activation, x, other(place), out)

@@ -14,7 +14,7 @@ use super::weights::Matrix;
 use crate::attention::AttentionPlan;
 use crate::kv::KvSlots;
 use crate::pool::Chunks;
-use crate::recurrent::ScanInputs;
+use crate::recurrent::{self, ScanInputs, WkvInputs, WkvWith};
 use crate::rope::RopeTable;
 use crate::{Activations, elementwise, route};
 
@@ -225,6 +225,31 @@ impl CpuExecutor {
                 let states = self.caches.states(*cache)?;
                 weights.run(isa, &self.pool, states, runs, x, out).map_err(RunError::from)
             }
+            Kernel::Shift { cache, x, out } => {
+                let runs = inputs.state_runs(self.caches.spec(*cache).group)?;
+                let (n, channels) = (counts.tokens, x.cols);
+                // SAFETY: see above.
+                let (x, out) = unsafe { (view.f32(x, 0, n), view.f32_mut(out, 0, n)) };
+                let states = self.caches.states(*cache)?;
+                recurrent::shift(&self.pool, states, &runs, channels, x, out).map_err(RunError::from)
+            }
+            Kernel::Wkv { wkv, first, ins, out } => {
+                let runs = inputs.state_runs(self.caches.spec(wkv.cache).group)?;
+                let shape = (wkv.heads as usize, out.cols);
+                // SAFETY: see above.
+                let (ins, out) = unsafe {
+                    let ins: Vec<&[f32]> = ins.iter().map(|x| view.f32(x, 0, counts.tokens)).collect();
+                    (ins, view.f32_mut(out, 0, counts.tokens))
+                };
+                let (with, inputs) = match (&ins[..], first) {
+                    (&[r, k, v, d], Some(first)) => (WkvWith::Six { first }, WkvInputs { r, k, v, d }),
+                    (&[r, k, v, d, a, b], None) => (WkvWith::Seven { a, b }, WkvInputs { r, k, v, d }),
+                    _ => return Err(RunError::Plan("a recurrence without its inputs".into())),
+                };
+                let states = self.caches.states(wkv.cache)?;
+                recurrent::wkv(isa, &self.pool, states, &runs, shape, with, inputs, out)
+                    .map_err(RunError::from)
+            }
             Kernel::Scan { cache, weights, x, dt, bc, out } => {
                 let runs = &self.state_runs[self.caches.spec(*cache).group as usize];
                 let n = counts.tokens;
@@ -247,6 +272,22 @@ impl CpuExecutor {
                 plan.run(&self.pool, cache, q, sinks, out, &mut self.attention_scratch)
                     .map_err(RunError::from)
             }
+            Kernel::Join { a, b, out } => each_row(host, counts.rows(out), out.cols, |row, _| {
+                // SAFETY: see above.
+                unsafe {
+                    let (left, right) = view.f32_mut(out, row, 1).split_at_mut(a.cols);
+                    left.copy_from_slice(view.f32(a, row, 1));
+                    right.copy_from_slice(view.f32(b, row, 1));
+                }
+                Ok(())
+            }),
+            Kernel::Columns { x, first, out } => each_row(host, counts.rows(out), out.cols, |row, _| {
+                // SAFETY: see above.
+                unsafe {
+                    view.f32_mut(out, row, 1).copy_from_slice(&view.f32(x, row, 1)[*first..][..out.cols])
+                };
+                Ok(())
+            }),
             Kernel::Gather { x, indices, out } => {
                 // SAFETY: see above.
                 unsafe {

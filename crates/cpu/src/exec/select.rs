@@ -37,6 +37,8 @@ fn works_on_rows(op: &Op) -> bool {
             | Op::AddRow { .. }
             | Op::Mul
             | Op::MulWeight { .. }
+            | Op::Lerp(_)
+            | Op::Bonus(_)
             | Op::Glu(_)
             | Op::GluClamped(_)
             | Op::Activate(_)
@@ -82,5 +84,7 @@ fn follower(graph: &Graph, start: NodeId, value: ValueId) -> Option<NodeId> {
     let others = node.ins.iter().filter(|v| **v != value);
     let ready = others.clone().all(|v| graph.producer(*v).is_none_or(|p| p < start));
     let once = node.ins.iter().filter(|v| **v == value).count() == 1;
-    (works_on_rows(&node.op) && ready && once).then_some(next)
+    // Operations of three values take the one at hand as their first.
+    let fits = node.ins.len() < 3 || node.ins[0] == value;
+    (works_on_rows(&node.op) && ready && once && fits).then_some(next)
 }

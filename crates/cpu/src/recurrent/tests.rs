@@ -141,3 +141,50 @@ fn what_does_not_fit_is_an_error() {
     assert!(run(3, 12).is_err());
     assert!(run(4, 11).is_err());
 }
+
+#[test]
+fn shifts_give_the_same_bits_however_they_run() {
+    let x = Random::new(3).vector(43 * 600);
+    let y = same_everywhere(600, x.len(), |_, pool, states, runs, y| {
+        shift(pool, states, runs, 600, &x, y).unwrap();
+    });
+    assert!(
+        y[..600].iter().chain(&y[40 * 600..41 * 600]).all(|v| *v == 0.0),
+        "nothing comes before the first"
+    );
+    assert_eq!(y[600..40 * 600], x[..39 * 600]);
+    assert_eq!(y[41 * 600..], x[40 * 600..42 * 600]);
+}
+
+#[test]
+fn recurrences_give_the_same_bits_however_they_run() {
+    for (heads, n) in [(3, 64), (5, 20)] {
+        let channels = heads * n;
+        let mut random = Random::new(n as u64);
+        let mut next = || random.vector(43 * channels);
+        let [r, k, v, d] = [next(), next(), next(), next()];
+        let small = |x: Vec<f32>| -> Vec<f32> { x.into_iter().map(|x| x / n as f32).collect() };
+        let (a, b) = (small(next()), small(next()));
+        let inputs = WkvInputs { r: &r, k: &k, v: &v, d: &d };
+        for with in [WkvWith::Six { first: &r[..channels] }, WkvWith::Seven { a: &a, b: &b }] {
+            let y = same_everywhere(channels * n, r.len(), |isa, pool, states, runs, y| {
+                wkv(isa, pool, states, runs, (heads, channels), with, inputs, y).unwrap();
+            });
+            assert!(y.iter().all(|y| y.is_finite()));
+            let short = WkvInputs { k: &k[1..], ..inputs };
+            let pool = Pool::new(1).unwrap();
+            let refused = |inputs, heads| {
+                let (runs, mut y) = (&steps(false)[0], vec![0.0; r.len()]);
+                let mut states = StateCache::new(channels * n, 6).unwrap();
+                wkv(Isa::Scalar, &pool, &mut states, runs, (heads, channels), with, inputs, &mut y).is_err()
+            };
+            assert!(refused(short, heads) && refused(inputs, heads + 2) && refused(inputs, 0));
+            // A state of another size.
+            let mut states = StateCache::new(channels, 6).unwrap();
+            let (runs, mut y) = (&steps(false)[0], vec![0.0; r.len()]);
+            assert!(
+                wkv(Isa::Scalar, &pool, &mut states, runs, (heads, channels), with, inputs, &mut y).is_err()
+            );
+        }
+    }
+}

@@ -241,6 +241,76 @@ args! {
         lanes: u32,
     }
 
+    /// Rows of the tokens before; a state is `[channels]`.
+    ShiftArgs {
+        tables: StateTables,
+        x: Ptr<f32>,
+        states: Mut<f32>,
+        out: Mut<f32>,
+        channels: u32,
+        unused: u32,
+    }
+
+    /// Recurrence of RWKV; a state is `[heads, head_dim, head_dim]`.
+    WkvArgs {
+        tables: StateTables,
+        r: Ptr<f32>,
+        k: Ptr<f32>,
+        v: Ptr<f32>,
+        d: Ptr<f32>,
+        /// With the next, of the seventh rule; or null.
+        a: Ptr<f32>,
+        b: Ptr<f32>,
+        /// Of the sixth rule; or null.
+        first: Ptr<f32>,
+        states: Mut<f32>,
+        out: Mut<f32>,
+        heads: u32,
+        head_dim: u32,
+    }
+
+    /// Columns of two values side by side, or some of one.
+    ColumnsArgs {
+        /// Of `out`.
+        rows: Ptr<u32>,
+        x: Ptr<f32>,
+        /// Or null.
+        y: Ptr<f32>,
+        out: Mut<f32>,
+        cols: u32,
+        /// Columns of `x`.
+        from: u32,
+        /// The first of them that is taken.
+        first: u32,
+        unused: u32,
+    }
+
+    /// `out = x + (y - x) * (m + row)`
+    LerpArgs {
+        rows: Ptr<u32>,
+        x: Ptr<f32>,
+        y: Ptr<f32>,
+        /// Or null.
+        m: Ptr<f32>,
+        /// Or null.
+        row: Ptr<f32>,
+        out: Mut<f32>,
+        cols: u32,
+        unused: u32,
+    }
+
+    /// `v` by the score of each head, the sum of `a * b * weight` over its elements.
+    BonusArgs {
+        rows: Ptr<u32>,
+        a: Ptr<f32>,
+        b: Ptr<f32>,
+        v: Ptr<f32>,
+        weight: Ptr<f32>,
+        out: Mut<f32>,
+        heads: u32,
+        head_dim: u32,
+    }
+
     /// One operation on single elements.
     ElementwiseArgs {
         rows: Ptr<u32>,

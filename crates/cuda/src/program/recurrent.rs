@@ -1,6 +1,6 @@
 //! Launches of operations that take a recurrent state from token to token.
 
-use wootz_graph::op::{Scan, ShortConv};
+use wootz_graph::op::{Scan, ShortConv, Wkv, WkvRule};
 use wootz_graph::{CacheId, Node, RunError};
 
 use super::Resolver;
@@ -16,6 +16,9 @@ const STATES_OF_LANE: u32 = 4;
 const MOST_LANES: u32 = 32;
 /// States of a channel that the scan has room for: eight a thread, as in kernels/recurrent.cu.
 pub(crate) const MOST_STATES: u32 = 8 * MOST_LANES;
+
+/// Elements of a head of RWKV at most; as in kernels/recurrent.cu.
+pub(crate) const MOST_HEAD: u32 = 128;
 
 impl Resolver<'_> {
     /// Where a step's sequences find the states of a cache.
@@ -72,5 +75,45 @@ impl Resolver<'_> {
         let threads = scan.heads * scan.head_dim * lanes;
         let grid = [threads.div_ceil(THREADS), self.plan.graph.key.seqs, 1];
         Ok(Launch::new(Kernel::new("recurrent", "scan"), grid, THREADS, &args))
+    }
+
+    pub(super) fn shift(&self, cache: CacheId, node: &Node) -> Result<Launch, RunError> {
+        let (x, out) = (self.value(node.ins[0])?, self.value(node.outs[0])?);
+        let args = ShiftArgs {
+            tables: self.state_tables(cache),
+            x: x.ptr(),
+            states: Mut::new(self.cache(cache)?),
+            out: out.out(),
+            channels: x.cols,
+            unused: 0,
+        };
+        let grid = [x.cols.div_ceil(THREADS), self.plan.graph.key.seqs, 1];
+        Ok(Launch::new(Kernel::new("recurrent", "shift"), grid, THREADS, &args))
+    }
+
+    pub(super) fn wkv(&self, wkv: &Wkv, node: &Node) -> Result<Launch, RunError> {
+        let input = |i: usize| self.value(node.ins[i]).map(|value| value.ptr());
+        let out = self.value(node.outs[0])?;
+        let head_dim = out.cols / wkv.heads;
+        let (a, b, first) = match wkv.rule {
+            WkvRule::Six { first } => (Ptr::NULL, Ptr::NULL, self.weights.vector(Some(first), 0)?),
+            WkvRule::Seven => (input(4)?, input(5)?, Ptr::NULL),
+        };
+        let args = WkvArgs {
+            tables: self.state_tables(wkv.cache),
+            r: input(0)?,
+            k: input(1)?,
+            v: input(2)?,
+            d: input(3)?,
+            a,
+            b,
+            first,
+            states: Mut::new(self.cache(wkv.cache)?),
+            out: out.out(),
+            heads: wkv.heads,
+            head_dim,
+        };
+        let grid = [wkv.heads, self.plan.graph.key.seqs, 1];
+        Ok(Launch::new(Kernel::new("recurrent", "wkv"), grid, head_dim.next_multiple_of(32), &args))
     }
 }

@@ -1,6 +1,8 @@
 //! Launches of the kernels for single operations.
 
-use wootz_graph::op::{Activation, Attention, ClampedGlu, Gating, Linear, Norm, Op, Rope, RopeStyle, Route};
+use wootz_graph::op::{
+    Activation, Attention, Bonus, ClampedGlu, Gating, Lerp, Linear, Norm, Op, Rope, RopeStyle, Route,
+};
 use wootz_graph::{BLOCK_TOKENS, CacheId, KvType, Node, RunError, Step, WeightId};
 
 use super::{Resolver, RopeSlot, Value};
@@ -34,6 +36,12 @@ enum ElementOp {
     GluClamped(ClampedGlu),
     Mul,
     MulWeight,
+}
+
+/// Blocks of a kernel whose threads take single elements of a value.
+fn elements_grid(x: Value) -> [u32; 3] {
+    let blocks = (u64::from(x.most) * u64::from(x.cols)).div_ceil(u64::from(THREADS));
+    [blocks.clamp(1, u64::from(MANY_BLOCKS)) as u32, 1, 1]
 }
 
 /// The number of a cache type in kernels.
@@ -96,8 +104,17 @@ impl Resolver<'_> {
             }
             Op::ShortConv(conv) => self.short_conv(conv, node),
             Op::Scan(scan) => self.scan(scan, node),
+            Op::Shift { cache } => self.shift(*cache, node),
+            Op::Wkv(wkv) => self.wkv(wkv, node),
+            Op::Lerp(lerp) => {
+                let m = node.ins.get(2).map(|m| self.value(*m)).transpose()?;
+                self.lerp(lerp, [input(0)?, input(1)?], m, out(0)?)
+            }
+            Op::Bonus(bonus) => self.bonus(bonus, [input(0)?, input(1)?, input(2)?], out(0)?),
             Op::Scale { factor } => Ok(self.elementwise(ElementOp::Scale(*factor), input(0)?, None, out(0)?)),
             Op::Softcap { cap } => Ok(self.elementwise(ElementOp::Softcap(*cap), input(0)?, None, out(0)?)),
+            Op::Join => Ok(self.columns(input(0)?, Some(input(1)?), 0, out(0)?)),
+            Op::Columns { first } => Ok(self.columns(input(0)?, None, *first, out(0)?)),
             Op::Gather => Ok(self.gather(input(0)?, input(1)?, out(0)?)),
             Op::Route(route) => self.route(route, input(0)?, out(0)?, out(1)?),
             Op::ExpertLinear { weight, bias, used } => {
@@ -343,9 +360,61 @@ impl Resolver<'_> {
             limit,
             unused: 0,
         };
-        let blocks = (u64::from(x.most) * u64::from(x.cols)).div_ceil(u64::from(THREADS));
-        let grid = [blocks.clamp(1, u64::from(MANY_BLOCKS)) as u32, 1, 1];
-        Launch::new(Kernel::new("elementwise", "elementwise"), grid, THREADS, &args)
+        Launch::new(Kernel::new("elementwise", "elementwise"), elements_grid(x), THREADS, &args)
+    }
+
+    fn columns(&self, x: Value, y: Option<Value>, first: u32, out: Value) -> Launch {
+        let args = ColumnsArgs {
+            rows: self.rows(out.rows),
+            x: x.ptr(),
+            y: y.map_or(Ptr::NULL, |y| y.ptr()),
+            out: out.out(),
+            cols: out.cols,
+            from: x.cols,
+            first,
+            unused: 0,
+        };
+        Launch::new(Kernel::new("elementwise", "columns"), [out.most, 1, 1], THREADS, &args)
+    }
+
+    fn lerp(
+        &self,
+        lerp: &Lerp,
+        [x, y]: [Value; 2],
+        m: Option<Value>,
+        out: Value,
+    ) -> Result<Launch, RunError> {
+        let row = match lerp.row {
+            Some((table, row)) => self.weights.vector(Some(table), row * x.cols)?,
+            None => Ptr::NULL,
+        };
+        let args = LerpArgs {
+            rows: self.rows(x.rows),
+            x: x.ptr(),
+            y: y.ptr(),
+            m: m.map_or(Ptr::NULL, |m| m.ptr()),
+            row,
+            out: out.out(),
+            cols: x.cols,
+            unused: 0,
+        };
+        Ok(Launch::new(Kernel::new("elementwise", "lerp"), elements_grid(x), THREADS, &args))
+    }
+
+    fn bonus(&self, bonus: &Bonus, [a, b, v]: [Value; 3], out: Value) -> Result<Launch, RunError> {
+        const WARPS: u32 = 4;
+        let args = BonusArgs {
+            rows: self.rows(v.rows),
+            a: a.ptr(),
+            b: b.ptr(),
+            v: v.ptr(),
+            weight: self.weights.vector(Some(bonus.weight), 0)?,
+            out: out.out(),
+            heads: bonus.heads,
+            head_dim: v.cols / bonus.heads,
+        };
+        let grid = [(v.most * bonus.heads).div_ceil(WARPS), 1, 1];
+        Ok(Launch::new(Kernel::new("elementwise", "bonus"), grid, 32 * WARPS, &args))
     }
 
     fn gather(&self, x: Value, indices: Value, out: Value) -> Launch {

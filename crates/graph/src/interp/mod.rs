@@ -12,8 +12,8 @@ use wootz_quant::WeightType;
 
 use crate::cache::{BLOCK_TOKENS, CacheId, CacheLayout, KvType};
 use crate::error::RunError;
-use crate::graph::{Elem, Graph, Output, Type, ValueId};
-use crate::op::{Input, Op};
+use crate::graph::{Elem, Graph, Node, Output, Type};
+use crate::op::{Input, Op, WkvRule};
 use crate::step::StepInputs;
 use crate::weights::{WeightId, WeightSource, WeightTable};
 
@@ -93,7 +93,7 @@ impl Interpreter {
         Ok(graph.outputs.iter().map(|(kind, v)| (*kind, values[v.0 as usize].f32().to_vec())).collect())
     }
 
-    /// Runs one step and returns every value, by [`ValueId`].
+    /// Runs one step and returns every value, by [`ValueId`](crate::ValueId).
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -101,7 +101,7 @@ impl Interpreter {
         inputs.check(&graph.key)?;
         let mut values: Vec<Data> = vec![Data::State; graph.values.len()];
         for node in &graph.nodes {
-            let outs = self.node(graph, &node.op, &node.ins, &values, inputs)?;
+            let outs = self.node(graph, node, &values, inputs)?;
             for (id, data) in node.outs.iter().zip(outs) {
                 values[id.0 as usize] = data;
             }
@@ -112,11 +112,11 @@ impl Interpreter {
     fn node(
         &mut self,
         graph: &Graph,
-        op: &Op,
-        ins: &[ValueId],
+        node: &Node,
         values: &[Data],
         inputs: &StepInputs<'_>,
     ) -> Result<Vec<Data>, RunError> {
+        let Node { op, ins, outs, .. } = node;
         let data = |i: usize| &values[ins[i].0 as usize];
         let cols = |i: usize| graph.ty(ins[i]).cols() as usize;
         let out = match op {
@@ -209,12 +209,49 @@ impl Interpreter {
                 let y = self.states(scan.scan.cache, inputs, x.len(), run)?;
                 return Ok(vec![Data::F32(y), Data::State]);
             }
+            Op::Shift { cache } => {
+                let (x, n) = (data(0).f32(), cols(0));
+                let y = self.states(*cache, inputs, x.len(), |run, state, y| {
+                    recurrent::shift(x, n, run, state, y);
+                })?;
+                return Ok(vec![Data::F32(y), Data::State]);
+            }
+            Op::Wkv(wkv) => {
+                let first = match wkv.rule {
+                    WkvRule::Six { first } => Some(self.weights.elements(&*self.source, first)?),
+                    WkvRule::Seven => None,
+                };
+                let ins: Vec<&[f32]> = (0..ins.len() - 1).map(|i| data(i).f32()).collect();
+                let wkv_of = recurrent::WkvOf { cols: cols(0), heads: wkv.heads as usize, first, ins };
+                let len = data(0).f32().len();
+                let y = self.states(wkv.cache, inputs, len, |run, state, y| wkv_of.run(run, state, y))?;
+                return Ok(vec![Data::F32(y), Data::State]);
+            }
+            Op::Lerp(lerp) => {
+                let row = lerp.row.map(|(table, row)| self.row(table, u64::from(row))).transpose()?;
+                let m = ins.get(2).map(|m| values[m.0 as usize].f32());
+                Data::F32(ops::lerp(data(0).f32(), data(1).f32(), m, row.as_deref()))
+            }
+            Op::Bonus(bonus) => {
+                let weight = self.weights.elements(&*self.source, bonus.weight)?;
+                let [a, b, v] = [0, 1, 2].map(|i| data(i).f32());
+                Data::F32(ops::bonus(a, b, v, &weight, bonus.heads as usize))
+            }
             Op::AddRow { table, row } => {
                 let w = self.row(*table, u64::from(*row))?;
                 Data::F32(data(0).f32().iter().zip(w.iter().cycle()).map(|(a, b)| a + b).collect())
             }
             Op::Scale { factor } => Data::F32(data(0).f32().iter().map(|x| x * factor).collect()),
             Op::Softcap { cap } => Data::F32(data(0).f32().iter().map(|x| cap * (x / cap).tanh()).collect()),
+            Op::Join => {
+                let rows = data(0).f32().chunks_exact(cols(0)).zip(data(1).f32().chunks_exact(cols(1)));
+                Data::F32(rows.flat_map(|(a, b)| a.iter().chain(b).copied()).collect())
+            }
+            Op::Columns { first } => {
+                let (first, n) = (*first as usize, graph.ty(outs[0]).cols() as usize);
+                let rows = data(0).f32().chunks_exact(cols(0));
+                Data::F32(rows.flat_map(|row| row[first..first + n].iter().copied()).collect())
+            }
             Op::Gather => {
                 let n = cols(0);
                 let rows = data(1).i32().iter().map(|r| *r as usize * n);

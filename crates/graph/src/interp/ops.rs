@@ -23,6 +23,7 @@ pub(super) fn activate(a: Activation, x: f32) -> f32 {
         Activation::GeluQuick => v / (1.0 + (-1.702 * v).exp()),
         Activation::Relu => v.max(0.0),
         Activation::ReluSquared => v.max(0.0).powi(2),
+        Activation::Sigmoid => 1.0 / (1.0 + (-v).exp()),
     };
     y as f32
 }
@@ -31,6 +32,31 @@ pub(super) fn glu_clamped(unit: ClampedGlu, gate: f32, up: f32) -> f32 {
     let (alpha, limit) = (f64::from(unit.alpha), f64::from(unit.limit));
     let (g, u) = (f64::from(gate).min(limit), f64::from(up).clamp(-limit, limit));
     (g / (1.0 + (-alpha * g).exp()) * (u + 1.0)) as f32
+}
+
+/// `x + (y - x) * m`, where m is the sum of what there is.
+pub(super) fn lerp(x: &[f32], y: &[f32], m: Option<&[f32]>, row: Option<&[f32]>) -> Vec<f32> {
+    let cols = row.map_or(1, <[f32]>::len);
+    let by = |i: usize| m.map_or(0.0, |m| f64::from(m[i])) + row.map_or(0.0, |row| f64::from(row[i % cols]));
+    let between = |(i, (x, y)): (usize, (&f32, &f32))| {
+        let (x, y) = (f64::from(*x), f64::from(*y));
+        (x + (y - x) * by(i)) as f32
+    };
+    x.iter().zip(y).enumerate().map(between).collect()
+}
+
+/// `v` times a score of each head.
+pub(super) fn bonus(a: &[f32], b: &[f32], v: &[f32], weight: &[f32], heads: usize) -> Vec<f32> {
+    let n = weight.len() / heads;
+    let mut y = Vec::with_capacity(v.len());
+    for head in 0..v.len() / n {
+        let own = head * n..(head + 1) * n;
+        let factors = &weight[head % heads * n..][..n];
+        let terms = a[own.clone()].iter().zip(&b[own.clone()]).zip(factors);
+        let score: f64 = terms.map(|((a, b), w)| f64::from(*a) * f64::from(*b) * f64::from(*w)).sum();
+        y.extend(v[own].iter().map(|v| (f64::from(*v) * score) as f32));
+    }
+    y
 }
 
 /// The error function: its Taylor series near 0, its continued fraction further out.

@@ -77,3 +77,60 @@ impl Scanned<'_> {
         }
     }
 }
+
+/// Gives the rows of the tokens before; the state is the last row.
+pub(super) fn shift(x: &[f32], cols: usize, tokens: Range<usize>, state: &mut [f32], y: &mut [f32]) {
+    for t in tokens {
+        let row = t * cols..(t + 1) * cols;
+        y[row.clone()].copy_from_slice(state);
+        state.copy_from_slice(&x[row]);
+    }
+}
+
+/// A recurrence of RWKV with its inputs: by the sixth rule where it has factors of the first time, else by the seventh.
+pub(super) struct WkvOf<'a> {
+    pub(super) cols: usize,
+    pub(super) heads: usize,
+    pub(super) first: Option<Vec<f32>>,
+    /// r, k, v, d, and by the seventh rule a and b.
+    pub(super) ins: Vec<&'a [f32]>,
+}
+
+impl WkvOf<'_> {
+    /// Computes some tokens; the state is `[heads, head_dim, head_dim]`.
+    pub(super) fn run(&self, tokens: Range<usize>, state: &mut [f32], y: &mut [f32]) {
+        let n = self.cols / self.heads;
+        for t in tokens {
+            for h in 0..self.heads {
+                let at = |input: usize, i: usize| f64::from(self.ins[input][t * self.cols + h * n + i]);
+                let [r, k, v, d] =
+                    [0, 1, 2, 3].map(|input| (0..n).map(|i| at(input, i)).collect::<Vec<f64>>());
+                for j in 0..n {
+                    let place = |i: usize| (h * n + i) * n + j;
+                    let old: Vec<f64> = (0..n).map(|i| f64::from(state[place(i)])).collect();
+                    let removed: f64 = match self.first {
+                        Some(_) => 0.0,
+                        None => (0..n).map(|i| at(4, i) * old[i]).sum(),
+                    };
+                    let mut sum = 0.0;
+                    for i in 0..n {
+                        let next = match &self.first {
+                            Some(first) => {
+                                sum += r[i] * (old[i] + f64::from(first[h * n + i]) * k[i] * v[j]);
+                                (-d[i].exp()).exp() * old[i] + k[i] * v[j]
+                            }
+                            None => {
+                                let decay = (-(-0.5f64).exp() / (1.0 + (-d[i]).exp())).exp();
+                                let next = decay * old[i] + k[i] * v[j] + at(5, i) * removed;
+                                sum += r[i] * next;
+                                next
+                            }
+                        };
+                        state[place(i)] = next as f32;
+                    }
+                    y[t * self.cols + h * n + j] = sum as f32;
+                }
+            }
+        }
+    }
+}

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wootz_graph::op::{ClampedGlu, Input, NormKind, Op, Rope};
+use wootz_graph::op::{Bonus, ClampedGlu, Input, Lerp, NormKind, Op, Rope};
 use wootz_graph::{
-    After, CacheId, CacheLayout, Entries, Graph, KvType, NodeId, Plan, Rows, RunError, Step, Type, ValueId,
-    WeightId,
+    After, CacheId, CacheLayout, Entries, Graph, KvType, Node, NodeId, Plan, Rows, RunError, Step, Type,
+    ValueId, WeightId,
 };
 
 use super::launch::{ArgBytes, Call, Launch, Place, Shape};
@@ -16,7 +16,8 @@ use super::step::{Counts, StepLayout, StepPart};
 use super::transfer::Transfer;
 use super::weights::Weights;
 use crate::args::{
-    AddRowArgs, ClampedGluArgs, CombineArgs, ElementArgs, EmbedArgs, NormArgs, RouteArgs, RowsArgs,
+    AddRowArgs, BonusArgs, ClampedGluArgs, ColumnsArgs, CombineArgs, ElementArgs, EmbedArgs, LerpArgs,
+    NormArgs, RouteArgs, RowsArgs,
 };
 use crate::device::{Caps, MetalDevice, Slice};
 use crate::library::{Function, Library};
@@ -263,6 +264,10 @@ impl StepBuilder<'_, '_> {
             Op::AddRow { table, row } => self.add_row(*table, *row, node.ins[0], node.outs[0])?,
             Op::ShortConv(conv) => self.short_conv(conv, node)?,
             Op::Scan(scan) => self.scan(scan, node)?,
+            Op::Shift { cache } => self.shift(*cache, node)?,
+            Op::Wkv(wkv) => self.wkv(wkv, node)?,
+            Op::Lerp(lerp) => self.lerp(lerp, node)?,
+            Op::Bonus(bonus) => self.bonus(bonus, node)?,
             Op::MulWeight { weight } => self.mul_weight(*weight, node.ins[0], node.outs[0])?,
             Op::Mul => self.elements("mul", 0.0, 0, &["a", "b"], &node.ins, node.outs[0])?,
             Op::Add => self.elements("add", 0.0, 0, &["a", "b"], &node.ins, node.outs[0])?,
@@ -275,6 +280,8 @@ impl StepBuilder<'_, '_> {
             }
             Op::Scale { factor } => self.elements("scale", *factor, 0, &["x"], &node.ins, node.outs[0])?,
             Op::Softcap { cap } => self.elements("softcap", *cap, 0, &["x"], &node.ins, node.outs[0])?,
+            Op::Join => self.columns("join", 0, &["a", "b"], node)?,
+            Op::Columns { first } => self.columns("columns", *first, &["x"], node)?,
             Op::Gather => self.gather(node.ins[0], node.ins[1], node.outs[0])?,
             Op::Route(route) => {
                 let call = self
@@ -388,6 +395,53 @@ impl StepBuilder<'_, '_> {
         })
     }
 
+    /// Something between two values.
+    fn lerp(&self, lerp: &Lerp, node: &Node) -> Result<Launch, RunError> {
+        let (out, m) = (node.outs[0], node.ins.get(2));
+        let cols = self.cols(out);
+        let row = match lerp.row {
+            Some((table, row)) => {
+                let bytes = 4 * u64::from(cols);
+                let all = self.compiler.weights.vector(table)?;
+                Some(Place::Fixed(all.part(u64::from(row) * bytes, bytes)))
+            }
+            None => None,
+        };
+        let function = Function::new(Library::plain("elementwise"), "lerp")
+            .set("has_value", m.is_some())
+            .set("has_row", row.is_some());
+        let call = self
+            .function(function)
+            .bind("x", self.place(node.ins[0])?)
+            .bind("y", self.place(node.ins[1])?)
+            .bind_some("m", m.map(|m| self.place(*m)).transpose()?)
+            .bind_some("row", row)
+            .bind("out", self.place(out)?);
+        let (rows, threads) = (self.rows(out), self.threads());
+        self.finish(call, threads, move |c| {
+            let args = LerpArgs { count: rows(c) * cols, cols };
+            Shape { args: ArgBytes::of(args), grid: [args.count.div_ceil(threads), 1, 1] }
+        })
+    }
+
+    /// Values by scores of heads.
+    fn bonus(&self, bonus: &Bonus, node: &Node) -> Result<Launch, RunError> {
+        let out = node.outs[0];
+        let call = self
+            .call(Library::plain("elementwise"), "bonus")
+            .bind("a", self.place(node.ins[0])?)
+            .bind("b", self.place(node.ins[1])?)
+            .bind("v", self.place(node.ins[2])?)
+            .bind_some("weight", self.vector(Some(bonus.weight))?)
+            .bind("y", self.place(out)?);
+        let args = BonusArgs { heads: bonus.heads, head_dim: self.cols(out) / bonus.heads };
+        let rows = self.rows(out);
+        self.finish(call, self.caps().simd_width, move |c| Shape {
+            args: ArgBytes::of(args),
+            grid: [args.heads, rows(c), 1],
+        })
+    }
+
     /// Each row times the elements of a weight.
     fn mul_weight(&self, weight: WeightId, x: ValueId, out: ValueId) -> Result<Launch, RunError> {
         let call = self
@@ -399,6 +453,27 @@ impl StepBuilder<'_, '_> {
         self.finish(call, threads, move |c| Shape {
             args: ArgBytes::of(RowsArgs { rows: rows(c), cols }),
             grid: [cols.div_ceil(threads), rows(c), 1],
+        })
+    }
+
+    /// Columns of two values side by side, or some of one.
+    fn columns(
+        &self,
+        kernel: &'static str,
+        first: u32,
+        names: &[&'static str],
+        node: &Node,
+    ) -> Result<Launch, RunError> {
+        let mut call = self.call(Library::plain("elementwise"), kernel);
+        for (name, value) in names.iter().zip(&node.ins) {
+            call = call.bind(name, self.place(*value)?);
+        }
+        let out = node.outs[0];
+        let args = ColumnsArgs { cols: self.cols(out), from: self.cols(node.ins[0]), first };
+        let (rows, threads) = (self.rows(out), self.threads());
+        self.finish(call.bind("y", self.place(out)?), threads, move |c| Shape {
+            args: ArgBytes::of(args),
+            grid: [args.cols.div_ceil(threads), rows(c), 1],
         })
     }
 

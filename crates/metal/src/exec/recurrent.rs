@@ -1,12 +1,12 @@
 //! Launches of operations that take a recurrent state from token to token.
 
-use wootz_graph::op::{Scan, ShortConv};
+use wootz_graph::op::{Scan, ShortConv, Wkv, WkvRule};
 use wootz_graph::{CacheId, Node, RunError};
 
 use super::launch::{ArgBytes, Call, Launch, Place, Shape};
 use super::program::{CacheBuffers, StepBuilder};
 use super::step::StepPart;
-use crate::args::{ScanArgs, ShortConvArgs};
+use crate::args::{ScanArgs, ShiftArgs, ShortConvArgs, WkvArgs};
 use crate::library::{Function, Library};
 
 /// Threads of a threadgroup: whole simdgroups.
@@ -62,6 +62,45 @@ impl StepBuilder<'_, '_> {
         self.finish(self.bind_states(call, scan.cache)?, THREADS, move |c| Shape {
             args: ArgBytes::of(args),
             grid: [(args.heads * args.head_dim * lanes).div_ceil(THREADS), c.runs, 1],
+        })
+    }
+
+    pub(super) fn shift(&self, cache: CacheId, node: &Node) -> Result<Launch, RunError> {
+        let args = ShiftArgs { channels: self.cols(node.ins[0]) };
+        let call = self
+            .call(Library::plain("recurrent"), "shift")
+            .bind("x", self.place(node.ins[0])?)
+            .bind("y", self.place(node.outs[0])?);
+        self.finish(self.bind_states(call, cache)?, THREADS, move |c| Shape {
+            args: ArgBytes::of(args),
+            grid: [args.channels.div_ceil(THREADS), c.runs, 1],
+        })
+    }
+
+    pub(super) fn wkv(&self, wkv: &Wkv, node: &Node) -> Result<Launch, RunError> {
+        let head_dim = self.cols(node.ins[0]) / wkv.heads;
+        let args = WkvArgs { heads: wkv.heads };
+        let (seventh, first) = match wkv.rule {
+            WkvRule::Six { first } => (false, Some(first)),
+            WkvRule::Seven => (true, None),
+        };
+        let threads = head_dim.next_multiple_of(self.caps().simd_width);
+        let library = Library::plain("recurrent").with("HEAD", head_dim).with("WIDE", threads);
+        let function = Function::new(library, "wkv");
+        let input = |i: usize| self.place(node.ins[i]);
+        let call = self
+            .function(function.set("is_seventh", seventh))
+            .bind("r", input(0)?)
+            .bind("k", input(1)?)
+            .bind("v", input(2)?)
+            .bind("d", input(3)?)
+            .bind_some("a", seventh.then(|| input(4)).transpose()?)
+            .bind_some("b", seventh.then(|| input(5)).transpose()?)
+            .bind_some("factors", self.vector(first)?)
+            .bind("y", self.place(node.outs[0])?);
+        self.finish(self.bind_states(call, wkv.cache)?, threads, move |c| Shape {
+            args: ArgBytes::of(args),
+            grid: [args.heads, c.runs, 1],
         })
     }
 }

@@ -26,7 +26,9 @@ fn libraries() -> Vec<Library> {
             list.push(Library::plain("matmul").with("WEIGHT", ty).with("SIMDGROUP_MATRIX", matrix));
         }
     }
-    list.push(Library::plain("recurrent").with("STATE", 16).with("LANES", 4));
+    list.push(
+        Library::plain("recurrent").with("STATE", 16).with("LANES", 4).with("HEAD", 32).with("WIDE", 32),
+    );
     for ty in CACHE_TYPES {
         list.push(Library::plain("heads").with("K_TYPE", ty).with("V_TYPE", ty));
         let attention = Library::plain("attention").with("K_TYPE", ty).with("V_TYPE", ty);

@@ -11,8 +11,10 @@ pub(crate) struct Sweep {
     pub(crate) long: bool,
 }
 
-const SMALL: &[&str] = &["norm", "rope", "activate", "glu", "add", "softcap", "gather", "mul"];
-const RECURRENT: &[&str] = &["short-conv", "scan"];
+const SMALL: &[&str] = &[
+    "norm", "rope", "activate", "glu", "add", "softcap", "gather", "mul", "lerp", "bonus", "join", "columns",
+];
+const RECURRENT: &[&str] = &["short-conv", "scan", "shift", "wkv"];
 /// Weight types with products of their own, a plain type, and one whose blocks are not aligned.
 const COMMON: &[&str] =
     &["linear Q4_0", "linear Q4_K", "linear Q6_K", "linear Q8_0", "linear F16", "linear MXFP4", "block"];

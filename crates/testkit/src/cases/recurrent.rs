@@ -1,7 +1,7 @@
 //! Operations that take a state from token to token: several sequences, in steps that end within blocks and at their
 //! ends, so that states are read, changed where they are, and written to the next block.
 
-use wootz_graph::op::{Scan, ShortConv};
+use wootz_graph::op::{Bonus, Lerp, Scan, ShortConv, Wkv, WkvRule};
 use wootz_graph::{CacheId, CacheSpec};
 use wootz_quant::WeightType;
 
@@ -25,7 +25,88 @@ pub(super) fn all() -> Vec<Case> {
     for (heads, head_dim, state, groups) in [(4, 64, 128, 1), (6, 32, 24, 2), (9, 20, 10, 3)] {
         cases.push(scan(heads, head_dim, state, groups, false));
     }
+    // RWKV.
+    for cols in [64, 75] {
+        cases.push(shift(cols));
+    }
+    for (heads, head_dim) in [(3, 64), (2, 32), (4, 20)] {
+        cases.push(wkv(heads, head_dim, true));
+        cases.push(wkv(heads, head_dim, false));
+        cases.push(bonus(heads, head_dim));
+    }
+    for (value, row) in [(true, true), (true, false), (false, true)] {
+        cases.push(lerp(value, row));
+    }
     cases
+}
+
+fn shift(cols: usize) -> Case {
+    let case = simple(
+        format!("shift of {cols} columns"),
+        0.0,
+        1,
+        &[cols],
+        |_, _| (),
+        |b, ins| {
+            let y = b.shift(ins[0], CacheId(0), "shift");
+            b.gather_outputs(y)
+        },
+    );
+    with_state(case, cols)
+}
+
+fn wkv(heads: usize, head_dim: usize, sixth: bool) -> Case {
+    let cols = heads * head_dim;
+    let case = simple(
+        format!("wkv {} of {heads} heads, {head_dim} wide", if sixth { "6" } else { "7" }),
+        FLOAT,
+        1,
+        &[cols; 6],
+        |w, rng| w.random(rng, "first", WeightType::F32, heads, head_dim, 0.5),
+        move |b, ins| {
+            let first = b.weight("first");
+            let rule = if sixth { WkvRule::Six { first } } else { WkvRule::Seven };
+            let wkv = Wkv { cache: CacheId(0), heads: heads as u32, rule };
+            // What is taken from the state and what comes in its place is small, or the state would grow for ever.
+            let small = 1.0 / (head_dim as f32).sqrt();
+            let mut list = ins.to_vec();
+            list[4] = b.scale(list[4], small);
+            list[5] = b.scale(list[5], small);
+            let y = b.wkv(&list[..if sixth { 4 } else { 6 }], wkv);
+            b.gather_outputs(y)
+        },
+    );
+    with_state(case, cols * head_dim)
+}
+
+fn bonus(heads: usize, head_dim: usize) -> Case {
+    let cols = heads * head_dim;
+    simple(
+        format!("bonus of {heads} heads, {head_dim} wide"),
+        FLOAT,
+        7,
+        &[cols; 3],
+        |w, rng| w.random(rng, "w", WeightType::F32, heads, head_dim, 1.0),
+        move |b, ins| {
+            let weight = b.weight("w");
+            b.bonus(ins[0], ins[1], ins[2], Bonus { heads: heads as u32, weight })
+        },
+    )
+}
+
+fn lerp(value: bool, row: bool) -> Case {
+    simple(
+        format!("lerp by a value {value}, by a row {row}"),
+        FLOAT,
+        7,
+        &[75; 3],
+        |w, rng| w.random(rng, "w", WeightType::F32, 3, 75, 1.0),
+        move |b, ins| {
+            let table = b.weight("w");
+            let lerp = Lerp { row: row.then_some((table, 1)) };
+            b.lerp(ins[0], ins[1], value.then_some(ins[2]), lerp, "lerp")
+        },
+    )
 }
 
 fn with_state(mut case: Case, elements: usize) -> Case {

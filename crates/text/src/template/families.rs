@@ -62,6 +62,7 @@ families! {
     MiniMax "minimax-m2", "MiniMax M2 (`]~b]`).";
     Lfm2 "lfm2", "LFM2 (ChatML with Python calls).";
     Vicuna "vicuna" "vicuna", "Vicuna (`USER:` and `ASSISTANT:`).";
+    RwkvWorld "rwkv-world" "rwkv-world", "RWKV (`User:` and `Assistant:`, each turn up to an empty line).";
 }
 
 impl TemplateKind {
@@ -97,6 +98,7 @@ impl TemplateKind {
             (&["<|assistant|>", "<|end|>"], Phi3),
             (&["<|assistant|>"], Zephyr),
             (&["ASSISTANT:"], Vicuna),
+            (&["System: ", "Assistant:"], RwkvWorld),
             (&["Assistant:"], DeepSeek2),
         ];
         let held = |marks: &[&str]| marks.iter().all(|mark| source.contains(mark));
