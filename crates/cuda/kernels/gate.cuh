@@ -17,7 +17,6 @@ INLINE bool is_swish(uint32_t kind) { return kind == GATE_SILU || kind == GATE_G
 struct OtherGate {
     uint32_t kind;
     INLINE float operator()(float x) const {
-        if (kind == GATE_SIGMOID) return __fdividef(1.0f, 1.0f + __expf(-x));
         if (kind == GATE_GELU_ERF) return 0.5f * x * (1.0f + erff(x * 0.7071067812f));
         const float y = fmaxf(x, 0.0f);
         return kind == GATE_RELU ? y : y * y;

@@ -5,5 +5,4 @@
 enum ActInput { ACTS_READY = 0, ACTS_QUANTIZE = 1, ACTS_RMS_NORM = 2 };
 
 // Activations of gated products, in the order of graph::Activation.
-enum Gate { GATE_SILU = 0, GATE_GELU = 1, GATE_GELU_ERF = 2, GATE_GELU_QUICK = 3, GATE_RELU = 4, GATE_RELU_SQUARED = 5,
-            GATE_SIGMOID = 6 };
+enum Gate { GATE_SILU = 0, GATE_GELU = 1, GATE_GELU_ERF = 2, GATE_GELU_QUICK = 3, GATE_RELU = 4, GATE_RELU_SQUARED = 5 };

@@ -4,7 +4,7 @@ use wootz_graph::op::Op;
 use wootz_graph::{Graph, NodeId, ValueId, WeightId, WeightTable};
 use wootz_quant::WeightType;
 
-use crate::fuse::norm_at;
+use crate::fuse::{is_gate, norm_at};
 use crate::tiles;
 
 /// Experts of a row at most: lanes of a warp.
@@ -102,7 +102,9 @@ impl Experts {
     fn around(graph: &Graph, at: NodeId) -> Option<Experts> {
         matrix(graph, at)?;
         let glu = only_reader(graph, graph.node(at).outs[0])?;
-        let Op::Glu(_) = graph.node(glu).op else { return None };
+        if !is_gate(&graph.node(glu).op) {
+            return None;
+        }
         let [gate, up] = [0, 1].map(|i| graph.producer(graph.node(glu).ins[i]));
         let (gate, up) = (gate?, up?);
         let down = only_reader(graph, graph.node(glu).outs[0])?;

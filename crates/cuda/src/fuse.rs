@@ -1,6 +1,6 @@
 //! Nodes that the fast kernels run together.
 
-use wootz_graph::op::{Norm, NormKind, Op};
+use wootz_graph::op::{Activation, Norm, NormKind, Op};
 use wootz_graph::{Graph, NodeId, ValueId, WeightTable};
 
 use crate::select::Kernels;
@@ -89,7 +89,7 @@ impl Products {
         let glu = graph.readers(a.outs[0]).next()?;
         let node = graph.node(glu);
         let alone = |v: ValueId| graph.readers(v).count() == 1 && !graph.is_output(v);
-        let fits = matches!(node.op, Op::Glu(_))
+        let fits = is_gate(&node.op)
             && node.ins == [a.outs[0], b.outs[0]]
             && alone(a.outs[0])
             && alone(b.outs[0])
@@ -97,6 +97,11 @@ impl Products {
             && weights.info(first.weight).ty == weights.info(second.weight).ty;
         fits.then_some(glu)
     }
+}
+
+/// Whether the kernels of products have the unit.
+pub(crate) fn is_gate(op: &Op) -> bool {
+    matches!(op, Op::Glu(activation) if *activation != Activation::Sigmoid)
 }
 
 /// The norm that begins at a node, with the sum before it where the node is one, if kernels of products can do it.
