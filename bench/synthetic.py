@@ -4,7 +4,7 @@
     python3 -m pip install gguf numpy
     python3 bench/synthetic.py llama-3.2-1b VOCABULARY.gguf OUT.gguf
 
-The types are those that llama.cpp's Q4_K_M gives each tensor. The tokenizer is copied from any GGUF file with at most as
+The types are those that llama.cpp's Q4_K_M gives each tensor, or with `--type` one for all matrices. The tokenizer is copied from any GGUF file with at most as
 many tokens, and filled up with unused ones. What such a model says is noise.
 """
 
@@ -42,6 +42,8 @@ class Shape:
 
 SHAPES = {
     "llama-3.2-1b": Shape("llama", 16, 2048, 8192, 32, 8, 64, 128256, 5e5, 1e-5, True, False, 131072),
+    "llama-2-7b": Shape("llama", 32, 4096, 11008, 32, 32, 128, 32000, 1e4, 1e-5, False, False, 4096),
+    "llama-3-8b": Shape("llama", 32, 4096, 14336, 32, 8, 128, 128256, 5e5, 1e-5, False, False, 8192),
     "qwen2.5-7b": Shape("qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 1e6, 1e-6, False, True, 32768),
     "qwen3-30b-a3b": Shape(
         "qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, 1e6, 1e-6, False, False, 40960, 128, 8, True
@@ -53,7 +55,14 @@ SHAPES = {
 DISTINCT_BLOCKS = 262_139
 # Scales that keep weights of random codes at a standard deviation of some hundredths, as those of real models are; by
 # their places in a block.
-SCALES = {Type.Q4_K: [(0, 8e-5), (2, 6e-4)], Type.Q6_K: [(208, 6.2e-5)]}
+SCALES = {
+    Type.Q4_K: [(0, 8e-5), (2, 6e-4)],
+    Type.Q6_K: [(208, 6.2e-5)],
+    Type.Q4_0: [(0, 4e-3)],
+    Type.Q8_0: [(0, 2.5e-4)],
+}
+# The upper byte of numbers in BF16 from 2^-7 to 2^-5, but for the sign.
+BF16_EXPONENT = 0x3C
 
 
 def tensors(shape):
@@ -111,7 +120,9 @@ def values(random, name, dimensions, ty):
     count = numpy.prod(dimensions, dtype=int) // elements
     # Random bytes cost more time than everything else.
     blocks = random.integers(0, 256, (min(count, DISTINCT_BLOCKS), size), numpy.uint8)
-    for place, scale in SCALES[ty]:
+    if ty == Type.BF16:
+        blocks[:, 1] = BF16_EXPONENT | blocks[:, 1] & 0x80
+    for place, scale in SCALES.get(ty, []):
         blocks[:, place : place + 2] = numpy.frombuffer(numpy.float16(scale).tobytes(), numpy.uint8)
     return numpy.resize(blocks, (count, size)).reshape(stored(dimensions, ty))
 
@@ -133,7 +144,10 @@ def copy_tokenizer(writer, source, size):
         writer.add_array(key, content)
 
 
-def write(shape, name, vocabulary, out):
+def write(shape, name, ty, vocabulary, out):
+    def typed():
+        return ((tensor, dims, ty if ty and own != Type.F32 else own) for tensor, dims, own in tensors(shape))
+
     writer = GGUFWriter(out, shape.arch)
     writer.add_name(f"{name} with random weights")
     writer.add_context_length(shape.context)
@@ -153,18 +167,18 @@ def write(shape, name, vocabulary, out):
     writer.add_vocab_size(shape.vocabulary)
     writer.add_quantization_version(2)
     copy_tokenizer(writer, vocabulary, shape.vocabulary)
-    for tensor, dimensions, ty in tensors(shape):
-        array = stored(dimensions, ty)
-        floats = ty == Type.F32
+    for tensor, dimensions, own in typed():
+        array = stored(dimensions, own)
+        floats = own == Type.F32
         element = numpy.dtype(numpy.float32 if floats else numpy.uint8)
         size = int(numpy.prod(array)) * element.itemsize
-        writer.add_tensor_info(tensor, array, element, size, None if floats else ty)
+        writer.add_tensor_info(tensor, array, element, size, None if floats else own)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     random = numpy.random.Generator(numpy.random.SFC64(0))
-    for tensor, dimensions, ty in tensors(shape):
-        writer.write_tensor_data(values(random, tensor, dimensions, ty))
+    for tensor, dimensions, own in typed():
+        writer.write_tensor_data(values(random, tensor, dimensions, own))
     writer.close()
 
 
@@ -173,12 +187,14 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("--type", choices=[ty.name for ty in SCALES] + ["BF16"], help="of all matrices")
     parser.add_argument("vocabulary", type=Path, help="a GGUF file with a tokenizer")
     parser.add_argument("out", type=Path)
     options = parser.parse_args()
     part = options.out.with_name(f".{os.getpid()}-{options.out.name}")
     try:
-        write(SHAPES[options.shape], options.shape, options.vocabulary, part)
+        ty = Type[options.type] if options.type else None
+        write(SHAPES[options.shape], options.shape, ty, options.vocabulary, part)
         os.replace(part, options.out)
     finally:
         part.unlink(missing_ok=True)
