@@ -35,11 +35,13 @@ inline uint16_t f16_of(float v) {
     return static_cast<uint16_t>(sign | ((bits >> 13) - (112u << 10)));
 }
 
-#define BLOCK_FN static inline
+#define BLOCK_FN inline
 #define BLOCK_SRC const uint8_t*
 #define BLOCK_TABLE static const
 #define BLOCK_OUT float*
-#include "../../crates/cuda/kernels/blocks.h"
+#define BLOCK_CODES uint*
+inline uint32_t u16_at(const uint8_t* p) { return p[0] | uint32_t(p[1]) << 8; }
+#include "../../crates/cuda/kernels/decode.h"
 
 struct Type {
     const char* name;

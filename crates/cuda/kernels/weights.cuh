@@ -5,8 +5,12 @@
 #define BLOCK_FN __device__ inline
 #define BLOCK_SRC const uint8_t*
 #define BLOCK_OUT float*
+#define BLOCK_CODES uint*
 #define BLOCK_TABLE static __device__ const
-#include "blocks.h"
+typedef unsigned int uint;
+typedef unsigned short ushort;
+__device__ inline uint u16_at(const uint8_t* p) { return p[0] | uint(p[1]) << 8; }
+#include "decode.h"
 
 // The values of a piece of eight elements of a row, and how many there are.
 __device__ inline uint32_t decode_piece(const RawMatrix& m, uint64_t row, uint32_t piece, float* out) {

@@ -24,8 +24,6 @@ mod weights;
 #[cfg(test)]
 mod emulated;
 #[cfg(test)]
-mod grids;
-#[cfg(test)]
 mod testing;
 
 pub use backend::{CudaBackend, CudaOptions};

@@ -4,7 +4,7 @@
 // multiplied as they lie in their bytes, so that a mask takes the place of shifts (activations carry the power of two
 // that undoes it), and scales and zero points are applied to sums.
 #pragma once
-#include "blocks.h"
+#include "weights.h"
 
 inline float sum_of(float4 v) {
     return (v.x + v.y) + (v.z + v.w);
@@ -75,9 +75,9 @@ inline float aligned_nibble_products(device const uchar* packed, uint high, thre
 template <> struct Dot<Q4_K> {
     static inline float of16(device const uchar* block, uint part, thread const Sixteen& s) {
         uint g = part / 2;
-        uint2 packed = scale_and_min(block + 4, g);
+        float scale = float(scale6(block + 4, g)), least = float(min6(block + 4, g));
         float products = aligned_nibble_products(block + 16 + g / 2 * 32 + part % 2 * 16, g % 2, s);
-        return f16_at(block) * float(packed.x) * products - f16_at(block + 2) * float(packed.y) * s.sum;
+        return f16_at(block) * scale * products - f16_at(block + 2) * least * s.sum;
     }
 };
 

@@ -1,6 +1,6 @@
 // Rows of an embedding table of type WEIGHT.
 #include "args.h"
-#include "blocks.h"
+#include "weights.h"
 
 // The elements `16 * chunk..` of a row of `cols` at `from`; how many there are.
 inline uint decode_chunk(device const uchar* from, uint cols, uint chunk, thread float* w) {

@@ -3,7 +3,7 @@
 //
 // Tiles are kept in f32: activations of real models leave the range of f16.
 #include "args.h"
-#include "blocks.h"
+#include "weights.h"
 
 FUNCTION_CONSTANT(bool, has_bias, 1);
 FUNCTION_CONSTANT(bool, has_residual, 2);

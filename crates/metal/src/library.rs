@@ -11,22 +11,19 @@ macro_rules! files {
     };
 }
 
-/// Every kernel file and header.
+/// Every kernel file and header but those of blocks, which `wootz_quant` has for all backends.
 const FILES: &[(&str, &str)] = files![
     "activation.h",
     "args.h",
     "attention.metal",
     "attention_tiles.metal",
     "attention_wide.metal",
-    "blocks.h",
     "cache.h",
-    "codebooks.h",
     "common.h",
     "dots.h",
     "elementwise.metal",
     "embed.metal",
     "float64.h",
-    "grids.h",
     "heads.metal",
     "matmul.metal",
     "matvec.metal",
@@ -35,6 +32,7 @@ const FILES: &[(&str, &str)] = files![
     "route.metal",
     "sampling.metal",
     "softmax.h",
+    "weights.h",
 ];
 
 /// A family of kernels: a file, compiled with some macros defined.
@@ -100,7 +98,8 @@ pub struct Sources {
 impl Default for Sources {
     /// The kernels of this build.
     fn default() -> Sources {
-        Sources { files: FILES.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect() }
+        let files = FILES.iter().chain(&wootz_quant::KERNEL_HEADERS);
+        Sources { files: files.map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect() }
     }
 }
 

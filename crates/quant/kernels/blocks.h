@@ -1,76 +1,42 @@
-// Weight types: where a row's codes and scales lie, and how sixteen consecutive elements are decoded.
+// The blocks of every quantised weight type, and how sixteen consecutive elements are decoded: one text for the kernels
+// of Metal and of CUDA, and for what runs them on the host.
 //
-// Each type has ELEMENTS and BYTES of a block (16 elements for plain types) and
-// `decode16(block, part, w)`, which writes elements 16 * part .. 16 * part + 16 of a block. The formulas and the
-// order of operations are those of wootz-quant, so that decoded values are the same numbers.
+// Each type has ELEMENTS and BYTES of a block and `decode16(block, part, w)`, which writes elements 16 * part ..
+// 16 * part + 16 of a block. The formulas and the order of operations are those of the decoders beside this folder, so that
+// decoded values are the same numbers; tests of the backends compare them.
+//
+// The includer provides
+//   BLOCK_FN      what stands before a function, but for `static`,
+//   BLOCK_SRC     pointers to weights' bytes,
+//   BLOCK_OUT     pointers to a thread's own floats, BLOCK_CODES to its own uint,
+//   BLOCK_TABLE   what stands before a constant table,
+// the types uint and ushort, and u16_at(p), which reads two bytes at an even address, f16_value(bits) and
+// f32_of_bits(bits).
 #pragma once
-#include "common.h"
 #include "grids.h"
 
-inline uint u16_at(device const uchar* p) {
-    return *(device const ushort*)p;
-}
-
 // Blocks are aligned to two bytes only.
-inline uint u32_at(device const uchar* p) {
+BLOCK_FN uint u32_at(BLOCK_SRC p) {
     return u16_at(p) | u16_at(p + 2) << 16;
 }
 
-inline float f16_at(device const uchar* p) {
-    return float(*(device const half*)p);
+BLOCK_FN float f16_at(BLOCK_SRC p) {
+    return f16_value(u16_at(p));
+}
+
+BLOCK_FN int signed_byte(uint byte) {
+    return int(byte ^ 128) - 128;
 }
 
 // Types whose rows are whole blocks: no element is read by itself.
 struct WholeBlocks {
-    static inline float at(device const uchar*, uint) {
+    static BLOCK_FN float at(BLOCK_SRC, uint) {
         return 0.0f;
     }
 };
 
-struct F32 {
-    enum : uint { ELEMENTS = 16, BYTES = 64, PLAIN = 1 };
-    static inline float at(device const uchar* row, uint i) {
-        return ((device const float*)row)[i];
-    }
-    static inline void decode16(device const uchar* block, uint, thread float* w) {
-        device const float4* from = (device const float4*)block;
-        for (uint i = 0; i < 4; i++) {
-            float4 v = from[i];
-            for (uint j = 0; j < 4; j++) w[4 * i + j] = v[j];
-        }
-    }
-};
-
-struct F16 {
-    enum : uint { ELEMENTS = 16, BYTES = 32, PLAIN = 1 };
-    static inline float at(device const uchar* row, uint i) {
-        return float(((device const half*)row)[i]);
-    }
-    static inline void decode16(device const uchar* block, uint, thread float* w) {
-        device const half4* from = (device const half4*)block;
-        for (uint i = 0; i < 4; i++) {
-            half4 v = from[i];
-            for (uint j = 0; j < 4; j++) w[4 * i + j] = float(v[j]);
-        }
-    }
-};
-
-struct BF16 {
-    enum : uint { ELEMENTS = 16, BYTES = 32, PLAIN = 1 };
-    static inline float at(device const uchar* row, uint i) {
-        return bf16_value(((device const ushort*)row)[i]);
-    }
-    static inline void decode16(device const uchar* block, uint, thread float* w) {
-        device const ushort4* from = (device const ushort4*)block;
-        for (uint i = 0; i < 4; i++) {
-            ushort4 v = from[i];
-            for (uint j = 0; j < 4; j++) w[4 * i + j] = bf16_value(v[j]);
-        }
-    }
-};
-
 // Sixteen nibbles of one kind, low or high, of sixteen bytes.
-inline void nibbles16(device const uchar* packed, uint high, thread uint* codes) {
+BLOCK_FN void nibbles16(BLOCK_SRC packed, uint high, BLOCK_CODES codes) {
     for (uint i = 0; i < 8; i++) {
         uint pair = u16_at(packed + 2 * i) >> (4 * high);
         codes[2 * i] = pair & 15;
@@ -80,7 +46,7 @@ inline void nibbles16(device const uchar* packed, uint high, thread uint* codes)
 
 struct Q4_0 : WholeBlocks {
     enum : uint { ELEMENTS = 32, BYTES = 18, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block);
         uint codes[16];
         nibbles16(block + 2, part, codes);
@@ -90,7 +56,7 @@ struct Q4_0 : WholeBlocks {
 
 struct Q4_1 : WholeBlocks {
     enum : uint { ELEMENTS = 32, BYTES = 20, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block), m = f16_at(block + 2);
         uint codes[16];
         nibbles16(block + 4, part, codes);
@@ -100,7 +66,7 @@ struct Q4_1 : WholeBlocks {
 
 struct Q5_0 : WholeBlocks {
     enum : uint { ELEMENTS = 32, BYTES = 22, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block);
         uint high = u16_at(block + 2 + 2 * part);
         uint codes[16];
@@ -111,7 +77,7 @@ struct Q5_0 : WholeBlocks {
 
 struct Q5_1 : WholeBlocks {
     enum : uint { ELEMENTS = 32, BYTES = 24, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block), m = f16_at(block + 2);
         uint high = u16_at(block + 4 + 2 * part);
         uint codes[16];
@@ -122,20 +88,20 @@ struct Q5_1 : WholeBlocks {
 
 struct Q8_0 : WholeBlocks {
     enum : uint { ELEMENTS = 32, BYTES = 34, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block);
-        device const uchar* codes = block + 2 + 16 * part;
+        BLOCK_SRC codes = block + 2 + 16 * part;
         for (uint i = 0; i < 8; i++) {
             uint pair = u16_at(codes + 2 * i);
-            w[2 * i] = d * float(char(pair & 255));
-            w[2 * i + 1] = d * float(char(pair >> 8));
+            w[2 * i] = d * float(signed_byte(pair & 255));
+            w[2 * i + 1] = d * float(signed_byte(pair >> 8));
         }
     }
 };
 
 struct Q1_0 : WholeBlocks {
     enum : uint { ELEMENTS = 128, BYTES = 18, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block);
         uint bits = u16_at(block + 2 + 2 * part);
         for (uint i = 0; i < 16; i++) w[i] = (bits >> i & 1) != 0 ? d : -d;
@@ -144,7 +110,7 @@ struct Q1_0 : WholeBlocks {
 
 struct Q2_0 : WholeBlocks {
     enum : uint { ELEMENTS = 64, BYTES = 18, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block);
         uint codes = u32_at(block + 2 + 4 * part);
         for (uint i = 0; i < 16; i++) w[i] = d * float(int(codes >> (2 * i) & 3) - 1);
@@ -152,8 +118,8 @@ struct Q2_0 : WholeBlocks {
 };
 
 // Sixteen two-bit codes in the order of the K-quants: from each 32 bytes four runs of 32 elements.
-inline void crumbs16(device const uchar* packed, uint part, thread uint* codes) {
-    device const uchar* from = packed + part / 8 * 32 + part % 2 * 16;
+BLOCK_FN void crumbs16(BLOCK_SRC packed, uint part, BLOCK_CODES codes) {
+    BLOCK_SRC from = packed + part / 8 * 32 + part % 2 * 16;
     uint shift = part % 8 / 2 * 2;
     for (uint i = 0; i < 8; i++) {
         uint pair = u16_at(from + 2 * i) >> shift;
@@ -164,7 +130,7 @@ inline void crumbs16(device const uchar* packed, uint part, thread uint* codes) 
 
 struct Q2_K : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 84, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         uint packed = block[part];
         float scale = f16_at(block + 80) * float(packed & 15);
         float least = -f16_at(block + 82) * float(packed >> 4);
@@ -176,12 +142,12 @@ struct Q2_K : WholeBlocks {
 
 struct Q3_K : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 110, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
-        device const uchar* packed = block + 96;
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
+        BLOCK_SRC packed = block + 96;
         uint low = packed[part % 8] >> (4 * (part / 8)) & 15;
         uint high = packed[8 + part % 4] >> (2 * (part / 4)) & 3;
         float scale = f16_at(block + 108) * float(int(low | high << 4) - 32);
-        device const uchar* plane = block + part % 2 * 16;
+        BLOCK_SRC plane = block + part % 2 * 16;
         uint codes[16];
         crumbs16(block + 32, part, codes);
         for (uint i = 0; i < 16; i++) {
@@ -191,20 +157,20 @@ struct Q3_K : WholeBlocks {
     }
 };
 
-// Scale (x) and minimum (y) of group `g` of Q4_K and Q5_K, from their twelve bytes.
-inline uint2 scale_and_min(device const uchar* packed, uint g) {
-    if (g < 4) return uint2(packed[g] & 63, packed[g + 4] & 63);
-    uint low = packed[g + 4];
-    return uint2((low & 15) | packed[g - 4] >> 6 << 4, low >> 4 | packed[g] >> 6 << 4);
+// The 6-bit scale and minimum of group `g` of Q4_K and Q5_K, from their twelve bytes.
+BLOCK_FN uint scale6(BLOCK_SRC packed, uint g) {
+    return g < 4 ? packed[g] & 63 : (packed[g + 4] & 15) | packed[g - 4] >> 6 << 4;
+}
+BLOCK_FN uint min6(BLOCK_SRC packed, uint g) {
+    return g < 4 ? packed[g + 4] & 63 : packed[g + 4] >> 4 | packed[g] >> 6 << 4;
 }
 
 struct Q4_K : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 144, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         uint g = part / 2;
-        uint2 packed = scale_and_min(block + 4, g);
-        float scale = f16_at(block) * float(packed.x);
-        float least = -f16_at(block + 2) * float(packed.y);
+        float scale = f16_at(block) * float(scale6(block + 4, g));
+        float least = -f16_at(block + 2) * float(min6(block + 4, g));
         uint codes[16];
         nibbles16(block + 16 + g / 2 * 32 + part % 2 * 16, g % 2, codes);
         for (uint i = 0; i < 16; i++) w[i] = scale * float(codes[i]) + least;
@@ -213,12 +179,11 @@ struct Q4_K : WholeBlocks {
 
 struct Q5_K : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 176, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         uint g = part / 2;
-        uint2 packed = scale_and_min(block + 4, g);
-        float scale = f16_at(block) * float(packed.x);
-        float least = -f16_at(block + 2) * float(packed.y);
-        device const uchar* plane = block + 16 + part % 2 * 16;
+        float scale = f16_at(block) * float(scale6(block + 4, g));
+        float least = -f16_at(block + 2) * float(min6(block + 4, g));
+        BLOCK_SRC plane = block + 16 + part % 2 * 16;
         uint codes[16];
         nibbles16(block + 48 + g / 2 * 32 + part % 2 * 16, g % 2, codes);
         for (uint i = 0; i < 16; i++) {
@@ -230,8 +195,8 @@ struct Q5_K : WholeBlocks {
 
 struct Q6_K : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 210, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
-        float scale = f16_at(block + 208) * float(char(block[192 + part]));
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
+        float scale = f16_at(block + 208) * float(signed_byte(block[192 + part]));
         uint low[16], high[16];
         nibbles16(block + part / 8 * 64 + part % 4 * 16, part % 8 / 4, low);
         crumbs16(block + 128, part, high);
@@ -240,14 +205,14 @@ struct Q6_K : WholeBlocks {
 };
 
 // Digit `n`, counted from the point, of a fraction of 256 in base 3.
-inline int ternary_digit(uint byte, uint n) {
+BLOCK_FN int ternary_digit(uint byte, uint n) {
     uint power = n == 0 ? 1 : n == 1 ? 3 : n == 2 ? 9 : n == 3 ? 27 : 81;
     return int((byte * power & 255) * 3 >> 8);
 }
 
 struct TQ1_0 : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 54, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block + 52);
         for (uint i = 0; i < 16; i++) {
             uint byte = part < 10 ? part % 2 * 16 + i : part < 15 ? 32 + i : 48 + i % 4;
@@ -259,7 +224,7 @@ struct TQ1_0 : WholeBlocks {
 
 struct TQ2_0 : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 66, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block + 64);
         uint codes[16];
         crumbs16(block, part, codes);
@@ -268,11 +233,11 @@ struct TQ2_0 : WholeBlocks {
 };
 
 // Levels of IQ4_NL and IQ4_XS.
-constant char IQ4_LEVELS[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+BLOCK_TABLE short IQ4_LEVELS[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 struct IQ4_NL : WholeBlocks {
     enum : uint { ELEMENTS = 32, BYTES = 18, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float d = f16_at(block);
         uint codes[16];
         nibbles16(block + 2, part, codes);
@@ -282,7 +247,7 @@ struct IQ4_NL : WholeBlocks {
 
 struct IQ4_XS : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 136, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         uint g = part / 2;
         uint low = block[4 + g / 2] >> (4 * (g % 2)) & 15;
         uint high = u16_at(block + 2) >> (2 * g) & 3;
@@ -294,26 +259,26 @@ struct IQ4_XS : WholeBlocks {
 };
 
 // Twice the values of E2M1 floats.
-constant char FP4_LEVELS[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+BLOCK_TABLE short FP4_LEVELS[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 struct MXFP4 : WholeBlocks {
     enum : uint { ELEMENTS = 32, BYTES = 17, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         // Two to the power e - 128, by the bits of the float; the two least are below the normal ones.
         uint e = block[0];
-        float d = as_type<float>(e < 2 ? uint(0x00200000) << e : (e - 1) << 23);
+        float d = f32_of_bits(e < 2 ? uint(0x00200000) << e : (e - 1) << 23);
         for (uint i = 0; i < 16; i++) w[i] = d * float(FP4_LEVELS[block[1 + i] >> (4 * part) & 15]);
     }
 };
 
 struct NVFP4 : WholeBlocks {
     enum : uint { ELEMENTS = 64, BYTES = 36, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         // An E4M3 scale in multiples of its least value above 0, which is 1/512; levels are doubled.
         uint scale = block[part], exponent = scale >> 3 & 15, fraction = scale & 7;
         uint units = scale == 0x7f ? 0 : exponent == 0 ? fraction : (8 + fraction) << (exponent - 1);
         float d = (1.0f / 1024.0f) * float(units);
-        device const uchar* codes = block + 4 + 8 * part;
+        BLOCK_SRC codes = block + 4 + 8 * part;
         for (uint i = 0; i < 8; i++) {
             w[i] = d * float(FP4_LEVELS[codes[i] & 15]);
             w[8 + i] = d * float(FP4_LEVELS[codes[i] >> 4]);
@@ -322,9 +287,3 @@ struct NVFP4 : WholeBlocks {
 };
 
 #include "codebooks.h"
-
-// Sixteen elements of a row, by the number of the sixteen.
-template <typename W> inline void decode16(device const uchar* row, uint chunk, thread float* w) {
-    const uint parts = uint(W::ELEMENTS) / 16;
-    W::decode16(row + chunk / parts * uint(W::BYTES), chunk % parts, w);
-}

@@ -2,29 +2,29 @@
 #pragma once
 
 // The eight signs of a seven-bit sign index: the top bit makes the number of negative signs even.
-inline uint even_signs(uint index) {
-    uint low = index & 127;
-    return low | (popcount(low) & 1) << 7;
+BLOCK_FN uint even_signs(uint index) {
+    uint low = index & 127, half = low ^ low >> 4, pair = half ^ half >> 2;
+    return low | ((pair ^ pair >> 1) & 1) << 7;
 }
 
-inline float signed_value(float magnitude, uint signs, uint i) {
+BLOCK_FN float signed_value(float magnitude, uint signs, uint i) {
     return (signs >> i & 1) != 0 ? -magnitude : magnitude;
 }
 
 // The three magnitudes of the IQ2 types.
-inline float magnitude2(uint index) {
+BLOCK_FN float magnitude2(uint index) {
     return index == 0 ? 8.0f : index == 1 ? 25.0f : 43.0f;
 }
 
 // Eight elements of an IQ2 type.
-inline void write8(uint entry, uint signs, float scale, thread float* w) {
+BLOCK_FN void write8(uint entry, uint signs, float scale, BLOCK_OUT w) {
     for (uint i = 0; i < 8; i++) w[i] = scale * signed_value(magnitude2(entry >> (2 * i) & 3), signs, i);
 }
 
 struct IQ2_XXS : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 66, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
-        device const uchar* group = block + 2 + part / 2 * 8;
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
+        BLOCK_SRC group = block + 2 + part / 2 * 8;
         uint word = u32_at(group + 4);
         float scale = f16_at(block) / 8.0f * float(2 * (word >> 28) + 1);
         for (uint j = 0; j < 2; j++) {
@@ -35,13 +35,13 @@ struct IQ2_XXS : WholeBlocks {
 };
 
 // Odd scales from nibbles, low ones first.
-inline float odd_scale(device const uchar* packed, uint i) {
+BLOCK_FN float odd_scale(BLOCK_SRC packed, uint i) {
     return float(2 * (packed[i / 2] >> (4 * (i % 2)) & 15) + 1);
 }
 
 struct IQ2_XS : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 74, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float scale = f16_at(block) / 8.0f * odd_scale(block + 66, part);
         for (uint j = 0; j < 2; j++) {
             uint q = u16_at(block + 2 + 2 * (2 * part + j));
@@ -52,7 +52,7 @@ struct IQ2_XS : WholeBlocks {
 
 struct IQ2_S : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 82, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float scale = f16_at(block) / 8.0f * odd_scale(block + 74, part);
         for (uint j = 0; j < 2; j++) {
             uint i = 2 * part + j;
@@ -64,7 +64,7 @@ struct IQ2_S : WholeBlocks {
 
 struct IQ3_XXS : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 98, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         uint word = u32_at(block + 66 + part / 2 * 4);
         float scale = f16_at(block) / 4.0f * float(2 * (word >> 28) + 1);
         for (uint j = 0; j < 4; j++) {
@@ -83,7 +83,7 @@ struct IQ3_XXS : WholeBlocks {
 
 struct IQ3_S : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 110, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         float scale = f16_at(block) * odd_scale(block + 106, part / 2);
         for (uint j = 0; j < 4; j++) {
             uint i = 4 * part + j;
@@ -100,7 +100,7 @@ struct IQ3_S : WholeBlocks {
 };
 
 // Eight elements of -8, 0 and 8, shifted by one: eighths.
-inline void write8_shifted(uint entry, bool less, float scale, thread float* w) {
+BLOCK_FN void write8_shifted(uint entry, bool less, float scale, BLOCK_OUT w) {
     float shift = less ? -1.0f : 1.0f;
     for (uint i = 0; i < 8; i++) {
         float value = float(8 * (int(entry >> (2 * i) & 3) - 1));
@@ -110,7 +110,7 @@ inline void write8_shifted(uint entry, bool less, float scale, thread float* w) 
 
 struct IQ1_S : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 50, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         uint word = u16_at(block + 34 + part / 2 * 2);
         float scale = f16_at(block) / 8.0f * float(2 * (word >> 12 & 7) + 1);
         for (uint j = 0; j < 2; j++) {
@@ -123,11 +123,11 @@ struct IQ1_S : WholeBlocks {
 
 struct IQ1_M : WholeBlocks {
     enum : uint { ELEMENTS = 256, BYTES = 56, PLAIN = 0 };
-    static inline void decode16(device const uchar* block, uint part, thread float* w) {
+    static BLOCK_FN void decode16(BLOCK_SRC block, uint part, BLOCK_OUT w) {
         uint bits = 0;
         for (uint k = 0; k < 4; k++) bits |= u16_at(block + 48 + 2 * k) >> 12 << (4 * k);
         uint packed = u16_at(block + 48 + part / 4 * 2) >> (3 * (part % 4)) & 7;
-        float scale = float(as_type<half>(ushort(bits))) / 8.0f * float(2 * packed + 1);
+        float scale = f16_value(bits) / 8.0f * float(2 * packed + 1);
         for (uint j = 0; j < 2; j++) {
             uint i = 2 * part + j;
             uint nibble = block[32 + i / 2] >> (4 * (i % 2)) & 15;

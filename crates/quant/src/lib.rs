@@ -31,3 +31,11 @@ pub use block::{Layout, Levels, MAX_ELEMENTS, MAX_GROUPS, Unpacked};
 pub use error::QuantError;
 pub use grid::Codebook;
 pub use types::WeightType;
+
+/// Names and texts of the C++ headers that decode blocks in kernels, the same for all backends; `blocks.h` includes the
+/// others and says what its includer provides.
+pub const KERNEL_HEADERS: [(&str, &str); 3] = [
+    ("blocks.h", include_str!("../kernels/blocks.h")),
+    ("codebooks.h", include_str!("../kernels/codebooks.h")),
+    ("grids.h", include_str!("../kernels/grids.h")),
+];
