@@ -30,6 +30,15 @@ def linear(get, x, name):
     return x @ get(f"{name}.weight").T + get(f"{name}.bias")
 
 
+def attention_shapes(heads, kv_heads, width):
+    """Shapes of the weights outside layers and of attention, with biases of q, k and v for models that have them."""
+    shapes = {"token_embd.weight": (VOCAB, DIM), "output.weight": (VOCAB, DIM)}
+    for part, count in [("q", heads), ("k", kv_heads), ("v", kv_heads)]:
+        shapes[f"attn_{part}.weight"] = (count * width, DIM)
+        shapes[f"attn_{part}.bias"] = (1, count * width)
+    return {**shapes, "attn_output.weight": (DIM, heads * width)}
+
+
 def yarn(half, base, factor, context, beta_fast=32.0, beta_slow=1.0):
     """Turns of each pair per position, and the factor on rotated elements (https://arxiv.org/abs/2309.00071); the ends
     of the ramp are whole dimensions."""
@@ -43,15 +52,7 @@ def yarn(half, base, factor, context, beta_fast=32.0, beta_slow=1.0):
 def gpt_oss(ids):
     heads, kv_heads, width, experts, used, ff, window = 4, 2, 64, 6, 2, 96, 24
     get = tiny_weights({
-        "token_embd.weight": (VOCAB, DIM),
-        "output.weight": (VOCAB, DIM),
-        "attn_q.weight": (heads * width, DIM),
-        "attn_q.bias": (1, heads * width),
-        "attn_k.weight": (kv_heads * width, DIM),
-        "attn_k.bias": (1, kv_heads * width),
-        "attn_v.weight": (kv_heads * width, DIM),
-        "attn_v.bias": (1, kv_heads * width),
-        "attn_output.weight": (DIM, heads * width),
+        **attention_shapes(heads, kv_heads, width),
         "attn_sinks.weight": (1, heads),
         "ffn_gate_inp.weight": (experts, DIM),
         "ffn_gate_inp.bias": (1, experts),
@@ -92,15 +93,7 @@ def qwen_vl(ids, width, base, head_norm):
     """The text side: all streams of positions stand where the token does, so that sections make no difference."""
     heads, kv_heads, ff = 4, 2, 160
     get = tiny_weights({
-        "token_embd.weight": (VOCAB, DIM),
-        "output.weight": (VOCAB, DIM),
-        "attn_q.weight": (heads * width, DIM),
-        "attn_q.bias": (1, heads * width),
-        "attn_k.weight": (kv_heads * width, DIM),
-        "attn_k.bias": (1, kv_heads * width),
-        "attn_v.weight": (kv_heads * width, DIM),
-        "attn_v.bias": (1, kv_heads * width),
-        "attn_output.weight": (DIM, heads * width),
+        **attention_shapes(heads, kv_heads, width),
         "attn_q_norm.weight": (1, width),
         "attn_k_norm.weight": (1, width),
         "ffn_gate.weight": (ff, DIM),

@@ -79,8 +79,7 @@ impl Architecture for Family {
         TinyModel::new(self.name())
             .with("block_count", Setting::U32(7))
             .with("attention.sliding_window", Setting::U32(40))
-            .with("attention.key_length", Setting::U32(64))
-            .with("attention.value_length", Setting::U32(64))
+            .with_head_width(64)
             .with("rope.freq_base", Setting::F32(1_000_000.0))
     }
 }

@@ -61,16 +61,13 @@ impl Architecture for Family {
     fn tiny(&self) -> TinyModel {
         // One layer with a window and one without; YaRN reaches beyond a context shorter than the texts of the tests.
         TinyModel::new(self.name())
-            .with("attention.key_length", Setting::U32(64))
-            .with("attention.value_length", Setting::U32(64))
+            .with_head_width(64)
             .with("attention.sliding_window", Setting::U32(24))
             .with("rope.freq_base", Setting::F32(150_000.0))
             .with("rope.scaling.type", Setting::Str("yarn".into()))
             .with("rope.scaling.factor", Setting::F32(8.0))
             .with("rope.scaling.original_context_length", Setting::U32(64))
-            .with("expert_count", Setting::U32(6))
-            .with("expert_used_count", Setting::U32(2))
-            .with("expert_feed_forward_length", Setting::U32(96))
+            .with_experts(6, 2)
             .with_tensor("output.weight")
             .with_qkv_biases()
             .with_layer_tensors(&BIASES)

@@ -38,9 +38,7 @@ impl Architecture for Family {
 
     fn tiny(&self) -> TinyModel {
         TinyModel::new(self.name())
-            .with("expert_count", Setting::U32(6))
-            .with("expert_used_count", Setting::U32(2))
-            .with("expert_feed_forward_length", Setting::U32(96))
+            .with_experts(6, 2)
             .with("expert_shared_feed_forward_length", Setting::U32(192))
             .with_qkv_biases()
     }

@@ -32,9 +32,6 @@ impl Architecture for Family {
 
     fn tiny(&self) -> TinyModel {
         // Heads wider than dim / heads, as in the real models.
-        TinyModel::new(self.name())
-            .with("attention.key_length", Setting::U32(64))
-            .with("attention.value_length", Setting::U32(64))
-            .with("rope.freq_base", Setting::F32(1_000_000.0))
+        TinyModel::new(self.name()).with_head_width(64).with("rope.freq_base", Setting::F32(1_000_000.0))
     }
 }

@@ -36,12 +36,9 @@ impl Architecture for Family {
 
     fn tiny(&self) -> TinyModel {
         TinyModel::new(self.name())
-            .with("attention.key_length", Setting::U32(64))
-            .with("attention.value_length", Setting::U32(64))
+            .with_head_width(64)
             .with("rope.dimension_sections", Setting::I32s(vec![12, 10, 10, 0]))
             .with("rope.freq_base", Setting::F32(1_000_000.0))
-            .with("expert_count", Setting::U32(8))
-            .with("expert_used_count", Setting::U32(3))
-            .with("expert_feed_forward_length", Setting::U32(96))
+            .with_experts(8, 3)
     }
 }

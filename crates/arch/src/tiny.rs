@@ -65,6 +65,20 @@ impl TinyModel {
         self
     }
 
+    /// The same model with heads of another width than the embedding's part of each.
+    pub(crate) fn with_head_width(self, width: u32) -> TinyModel {
+        self.with("attention.key_length", Setting::U32(width))
+            .with("attention.value_length", Setting::U32(width))
+    }
+
+    /// The same model with experts, of which a token uses some: narrower than the feed-forward length, which no tensor
+    /// has, as in the real models.
+    pub(crate) fn with_experts(self, count: u32, used: u32) -> TinyModel {
+        self.with("expert_count", Setting::U32(count))
+            .with("expert_used_count", Setting::U32(used))
+            .with("expert_feed_forward_length", Setting::U32(96))
+    }
+
     /// The same model with biases of queries, keys and values in every layer.
     pub(crate) fn with_qkv_biases(self) -> TinyModel {
         self.with_layer_tensors(&["attn_q.bias", "attn_k.bias", "attn_v.bias"])

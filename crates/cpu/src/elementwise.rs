@@ -58,10 +58,7 @@ pub fn glu_clamped(
     up: &[f32],
     out: &mut [f32],
 ) -> Result<(), CpuError> {
-    CpuError::check("elements to be gated", gate.len(), up.len())?;
-    CpuError::check("elements of the result", gate.len(), out.len())?;
-    isa.dispatch(Elements { f: unit, place: Place::apart(gate, up, out) });
-    Ok(())
+    apart(isa, unit, "elements to be gated", [gate, up], out)
 }
 
 /// `a + b`.
@@ -69,10 +66,7 @@ pub fn glu_clamped(
 /// # Errors
 /// [`CpuError::Length`] where the lengths differ.
 pub fn add(isa: Isa, a: &[f32], b: &[f32], out: &mut [f32]) -> Result<(), CpuError> {
-    CpuError::check("summands", a.len(), b.len())?;
-    CpuError::check("elements of the result", a.len(), out.len())?;
-    isa.dispatch(Elements { f: Sum, place: Place::apart(a, b, out) });
-    Ok(())
+    apart(isa, Sum, "summands", [a, b], out)
 }
 
 /// `a * b`.
@@ -80,9 +74,20 @@ pub fn add(isa: Isa, a: &[f32], b: &[f32], out: &mut [f32]) -> Result<(), CpuErr
 /// # Errors
 /// [`CpuError::Length`] where the lengths differ.
 pub fn mul(isa: Isa, a: &[f32], b: &[f32], out: &mut [f32]) -> Result<(), CpuError> {
-    CpuError::check("factors", a.len(), b.len())?;
+    apart(isa, Product, "factors", [a, b], out)
+}
+
+/// `f` of two operands, called `what` where their lengths differ, to a place of its own.
+fn apart<F: Function>(
+    isa: Isa,
+    f: F,
+    what: &'static str,
+    [a, b]: [&[f32]; 2],
+    out: &mut [f32],
+) -> Result<(), CpuError> {
+    CpuError::check(what, a.len(), b.len())?;
     CpuError::check("elements of the result", a.len(), out.len())?;
-    isa.dispatch(Elements { f: Product, place: Place::apart(a, b, out) });
+    isa.dispatch(Elements { f, place: Place::apart(a, b, out) });
     Ok(())
 }
 

@@ -195,12 +195,12 @@ pub(super) fn experts(
     let writer = acts.rows_mut();
     each_row(host, if alone { 1 } else { n * used }, inner, |place, _| {
         let slot = order.slots[place] as usize;
-        let (row, column) = if shared { (slot / used, 0) } else { (slot / used, slot % used * inner) };
+        let column = if shared { 0 } else { slot % used * inner };
         let group = &order.groups[order.group_of[place] as usize];
         let tokens = tokens_of(group);
         // SAFETY: see `Host::view`; this place is this worker's alone.
         unsafe {
-            let x = &host.view.f32(x, row, 1)[column..column + inner];
+            let x = &host.view.f32(x, slot / used, 1)[column..column + inner];
             writer.part(tokens.clone()).write(place - tokens.start, x);
         }
         Ok(())

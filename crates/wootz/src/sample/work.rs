@@ -63,6 +63,13 @@ enum Stage {
     List { sorted: bool },
 }
 
+impl Stage {
+    /// The row of candidates that are no list.
+    fn row<'r>(self, raw: &'r [f32], dense: &'r [f32]) -> &'r [f32] {
+        if self == Stage::Raw { raw } else { dense }
+    }
+}
+
 /// The candidates: a row of logits at first, a list once a sampler has left few of them.
 pub(super) struct Work<'a> {
     raw: &'a [f32],
@@ -267,7 +274,7 @@ impl<'a> Work<'a> {
     /// Copies the candidates with at least this logit from the row into the list buffer.
     fn gather(&mut self, limit: f32) {
         let Buffers { dense, block_max, list, .. } = &mut *self.buffers;
-        let values = if self.stage == Stage::Raw { self.raw } else { dense.as_slice() };
+        let values = self.stage.row(self.raw, dense);
         collect(values, block_max, limit, list);
     }
 
@@ -319,7 +326,7 @@ impl<'a> Work<'a> {
             return self.weighted().2;
         }
         let Buffers { dense, weights, .. } = &mut *self.buffers;
-        rows::weights(if self.stage == Stage::Raw { self.raw } else { dense }, max, weights)
+        rows::weights(self.stage.row(self.raw, dense), max, weights)
     }
 
     /// Mean distance of logits from `max` over the probabilities that [`weigh`](Self::weigh) has just computed.
@@ -339,7 +346,7 @@ impl<'a> Work<'a> {
         if let Stage::List { .. } = self.stage {
             return mass::keep_mass(list, weights, score, mass);
         }
-        let values = if self.stage == Stage::Raw { self.raw } else { &self.buffers.dense };
+        let values = self.stage.row(self.raw, &self.buffers.dense);
         let Some(last) = mass::find_last_in_row(values, &self.buffers.weights, score, mass) else { return };
         let mut places = Vec::new();
         if last.count <= LISTED {
@@ -409,7 +416,7 @@ impl<'a> Work<'a> {
         match self.dense() {
             Some(_) => {
                 let Buffers { dense, block_sum, .. } = &mut *self.buffers;
-                rows::block_sums(if self.stage == Stage::Raw { self.raw } else { dense }, max, block_sum);
+                rows::block_sums(self.stage.row(self.raw, dense), max, block_sum);
                 block_sum.iter().sum()
             }
             None => self.weighted().2,
@@ -461,7 +468,7 @@ impl<'a> Work<'a> {
             return Some(Pick { token: list[index].id, prob, index });
         }
         let Buffers { dense, block_sum, .. } = &mut *self.buffers;
-        let values = if self.stage == Stage::Raw { self.raw } else { dense.as_slice() };
+        let values = self.stage.row(self.raw, dense);
         rows::block_sums(values, max, block_sum);
         let total: f64 = block_sum.iter().sum();
         let mut target = uniform * total;
