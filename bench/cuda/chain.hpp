@@ -56,6 +56,7 @@ struct Model {
         uint32_t tails;
         uint64_t slab;
     } left = {};
+    const float* squares = nullptr;  // of the int8 image, where it is of a norm
     Buffer<uint8_t> acts, image, cache;
     Buffer<uint32_t> counters, attend_counters, tokens, sequences, first, table, slots;
     Buffer<int32_t> positions, prompt;
@@ -84,7 +85,7 @@ struct Model {
             y[i].zero();
         }
         attention = Buffer<float>(padded * q_cols), h = Buffer<float>(padded * s.ff), logits = Buffer<float>(64ull * s.vocab);
-        scale = Buffer<float>(padded);
+        scale = Buffer<float>(padded + 8 * up(s.dim, 512));
         summands = Buffer<float>(std::min<size_t>(padded, 64) * 12 * (s.dim + q_cols + 2 * kv_cols)), summands.zero();
         const uint32_t widest = up(std::max(s.ff, std::max(s.dim, q_cols)), 256);
         acts = Buffer<uint8_t>(widest * 384ull), image = Buffer<uint8_t>(widest * 512ull * padded);
@@ -180,19 +181,35 @@ struct Model {
         run(std::string("matvec_") + head.type->name, *head.type, n, head.row_tiles);
     }
 
-    void pack(const float* from, const float* add, float* sum, uint32_t cols, bool normalise, const Type& t) {
+    // Whether large products with a type are in whole numbers.
+    bool whole(const Type& t) const { return rows <= 8 && t.whole(); }
+    void pack(const float* from, const float* add, float* sum, uint32_t cols, bool normalise, const Type& t, bool few = false) {
         ActsArgs p{};
         p.rows = tokens.p, p.x = from, p.y = add, p.x_out = sum, p.norm = normalise ? norm.p : nullptr, p.out = image.p;
         p.scale = scale.p, p.eps = 1e-6f, p.cols = cols, p.k_tiles = up(cols, 256), p.groups = up(rows, 128) * 16;
         if (add) p.y_tail = left.tail[0], p.tails = left.tails, p.slab = left.slab;
+        squares = few && normalise ? scale.p : nullptr;
+        if (few) {
+            gpu.launch(gpu.kernel("acts", "pack_few"), dim3(rows, up(p.k_tiles, 2)), 64, 0, p);
+            return;
+        }
         const char* kind = rows > 64 ? "pack_many_rows_" : p.tails > 0 ? "pack_parts_" : "pack_rows_";
         // Warps that keep all of a row, if there are so many; few rows must fill the device.
         const int threads = rows > 64 ? 32 * std::min(14u, std::max(8u, up(p.k_tiles, 6))) : p.tails > 0 ? 32 * std::min(14u, p.k_tiles) : 1024;
         gpu.launch(gpu.kernel("acts", std::string(kind) + (t.id == BF16 ? "bf16" : "f16")), rows, threads, 0, p);
     }
     // `in_parts`: the reader adds parts.
-    void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated, bool in_parts = false) {
+    void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated, bool in_parts = false, bool few = false) {
         const Type& t = *m[0]->type;
+        if (few) {
+            const FewShape shape = few_shape(t, m[0]->rows, m[0]->k_tiles, gated, 0, gpu.sms);
+            FewArgs f{};
+            for (size_t i = 0; i < m.size(); i++) f.seg[i] = m[i]->segment(out[i], summands.p);
+            f.tokens = tokens.p, f.acts = image.p, f.squares = squares, f.eps = 1e-6f, f.slab = static_cast<uint64_t>(rows) * m[0]->rows;
+            left = {{summands.p}, shape.parts - 1, f.slab};
+            launch_few(gpu, shape, m[0]->cols, f);
+            return;
+        }
         const Way way = rows <= 8 ? BATCH : HOPPER;
         const ProductShape shape = product_shape(t, rows, gated, way, m.back()->type);
         ProductArgs a{};
@@ -219,11 +236,11 @@ struct Model {
             attention_of(i);
             if (prompt) pack(attention.p, nullptr, nullptr, q_cols, false, t);
             product({&l.o}, {y[0].p}, false, true);
-            pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t);
+            pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t, whole(t));
             at ^= 1;
-            product({&l.gate, &l.up}, {h.p, nullptr}, true);
-            pack(h.p, nullptr, nullptr, s.ff, false, *l.down.type);
-            product({&l.down}, {y[0].p}, false, true);
+            product({&l.gate, &l.up}, {h.p, nullptr}, true, false, whole(t));
+            pack(h.p, nullptr, nullptr, s.ff, false, *l.down.type, whole(*l.down.type));
+            product({&l.down}, {y[0].p}, false, true, whole(*l.down.type));
         }
         if (prompt) return;  // one row's head is 0.1 ms and not of interest here
         pack(x[at].p, y[0].p, nullptr, s.dim, true, *head.type);

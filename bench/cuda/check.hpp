@@ -31,13 +31,14 @@ struct Error {
     double value() const { return std::sqrt(difference / size); }
 };
 
-// What int8 activations stand for: a scale for each 16 columns.
-inline std::vector<double> as_int8(const std::vector<double>& x) {
+// What int8 activations stand for: a scale for each 16 columns, or 32 in large products of a few rows.
+inline std::vector<double> as_int8(const std::vector<double>& x, size_t group = 16) {
     std::vector<double> r(x.size());
-    for (size_t b = 0; b < x.size(); b += 16) {
+    for (size_t b = 0; b < x.size(); b += group) {
+        const size_t end = std::min(b + group, x.size());
         double top = 0;
-        for (size_t i = b; i < b + 16; i++) top = std::max(top, std::fabs(x[i]));
-        for (size_t i = b; i < b + 16; i++) r[i] = top > 0 ? std::nearbyint(x[i] * 127 / top) * top / 127 : 0;
+        for (size_t i = b; i < end; i++) top = std::max(top, std::fabs(x[i]));
+        for (size_t i = b; i < end; i++) r[i] = top > 0 ? std::nearbyint(x[i] * 127 / top) * top / 127 : 0;
     }
     return r;
 }
@@ -358,18 +359,102 @@ inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Ty
     report.line(name + "gated", f.value(), bf16 ? 8e-3 : 2.5e-3);
 }
 
+// Large products of up to 8 rows, as src/program/few.rs has them.
+struct FewShape {
+    std::string name;
+    uint32_t part_tiles, parts, grid;
+    size_t shared;
+};
+// `parts` of the columns; 0: as the program would have it, with results in summands where they may be.
+inline FewShape few_shape(const Type& t, uint32_t rows, uint32_t k_tiles, bool gated, uint32_t parts, uint32_t sms) {
+    const uint32_t rooms = 16 * (t.id == Q4_K ? 2560 : 3072), row_tiles = up(rows, 16);
+    FewShape best{};
+    size_t least = SIZE_MAX;
+    for (uint32_t p = parts ? parts : 1; p <= (parts ? parts : gated ? 1 : 7); p++) {
+        const uint32_t tiles = up(k_tiles, p), blocks = std::min(std::max(sms / p, 1u), row_tiles), own = up(row_tiles, blocks);
+        const uint32_t sums = std::min(up(tiles, 2), 16u) * 512, fixed = rooms + tiles * FEW_BYTES;
+        if (fixed + 2 * sums > 200 * 1024 || up(k_tiles, tiles) != p) continue;
+        const size_t bytes = static_cast<size_t>(own) * tiles * t.tile + tiles * FEW_BYTES;
+        const uint32_t kept = std::min(up(own * (gated ? 2 : 1), 2) * 2, (200 * 1024 - fixed) / (2 * sums) * 2);
+        if (bytes < least) least = bytes, best = {std::string(gated ? "few_glu_" : "few_") + t.name, tiles, p, blocks * p, fixed + static_cast<size_t>(kept) * sums};
+    }
+    return best;
+}
+inline void launch_few(Gpu& gpu, const FewShape& s, uint32_t cols, FewArgs a) {
+    a.k_tiles = up(cols, 256), a.part_tiles = s.part_tiles, a.norm_parts = up(a.k_tiles, 2), a.norm_cols = cols;
+    gpu.launch(gpu.kernel("few", s.name), s.grid, 512, s.shared, a);
+}
+inline void check_few(Gpu& gpu, Report& report, const Type& t, uint32_t cols, uint32_t n) {
+    if (!built(gpu, report, "few", std::string("few_glu_") + t.name)) return;
+    const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, " + std::to_string(n) + " rows, whole numbers, ";
+    const uint32_t rows = 2200, k_tiles = up(cols, 256), norm_parts = up(k_tiles, 2);
+    const Matrix m[2] = {make_matrix(gpu, t, rows, cols, 50), make_matrix(gpu, t, rows, cols, 51)};
+    const auto x = random_floats(static_cast<size_t>(n) * cols, 60), y = random_floats(x.size(), 61), norm = random_floats(cols, 62), bias = random_floats(2 * rows, 64);
+    Buffer<uint8_t> image(k_tiles * FEW_BYTES);
+    Buffer<float> dx(x), dy(y), dn(norm), db(bias), squares(8 * norm_parts), out(static_cast<size_t>(n) * rows), tails(4 * out.n);
+    Buffer<uint32_t> count(std::vector<uint32_t>{n});
+    std::vector<double> w[2];
+    for (const bool normed : {true, false}) {
+        ActsArgs p{};
+        p.rows = count.p, p.x = dx.p, p.y = dy.p, p.out = image.p, p.eps = 1e-5f, p.cols = cols, p.k_tiles = k_tiles;
+        if (normed) p.norm = dn.p, p.scale = squares.p;
+        image.poison();
+        gpu.launch(gpu.kernel("acts", "pack_few"), dim3(8, norm_parts), 64, 0, p);
+        std::vector<std::vector<double>> in(n);
+        for (uint32_t i = 0; i < n; i++) {
+            std::vector<double> sum(cols);
+            for (uint32_t c = 0; c < cols; c++) sum[c] = static_cast<double>(x[i * cols + c]) + y[i * cols + c];
+            in[i] = as_int8(normed ? normalised(sum, norm, 1e-5) : sum, 32);
+        }
+        std::vector<double> want(n * rows), gated(n * rows);
+        for (uint32_t r = 0; r < rows; r++) {
+            for (int i = 0; i < 2; i++) row_values(t, m[i].raw, r, cols, w[i]);
+            for (uint32_t i = 0; i < n; i++) {
+                double one = bias[r], two = bias[rows + r];
+                for (uint32_t c = 0; c < cols; c++) one += w[0][c] * in[i][c], two += w[1][c] * in[i][c];
+                want[i * rows + r] = one, gated[i * rows + r] = silu(one) * two;
+            }
+        }
+        FewArgs a{};
+        a.seg[0] = m[0].segment(out.p, tails.p, db.p), a.seg[1] = m[1].segment(nullptr, nullptr, db.p + rows);
+        a.tokens = count.p, a.acts = image.p, a.squares = p.scale, a.eps = p.eps, a.slab = out.n;
+        for (uint32_t parts : {1u, 2u, 3u, 5u}) {
+            const FewShape shape = few_shape(t, rows, k_tiles, false, parts, gpu.sms);
+            if (!shape.grid) continue;
+            std::vector<float> once;
+            for (int time = 0; time < 2; time++) {
+                out.poison(), tails.poison();
+                launch_few(gpu, shape, cols, a);
+                gpu.sync();
+                auto got = out.read();
+                const auto others = tails.read();
+                for (size_t i = 0; i < (shape.parts - 1) * out.n; i++) got[i % out.n] += others[i];
+                if (time == 0) report.line(name + (normed ? "norm, " : "") + std::to_string(shape.parts) + " parts", compare(got, want).value(), 5e-4), once = got;
+                else report.line(name + "again the same", memcmp(got.data(), once.data(), got.size() * 4) == 0 ? 0 : 1, 0);
+            }
+        }
+        if (const FewShape shape = few_shape(t, rows, k_tiles, true, 1, gpu.sms); shape.grid) {
+            out.poison();
+            launch_few(gpu, shape, cols, a);
+            gpu.sync();
+            report.line(name + (normed ? "norm, " : "") + "gated", compare(out.read(), gated).value(), 1.5e-3);
+        }
+    }
+}
+
 // The image of the norm of a sum in parts.
-inline void check_pack(Gpu& gpu, Report& report, uint32_t cols, uint32_t tails, bool bf16) {
+inline void check_pack(Gpu& gpu, Report& report, uint32_t cols, uint32_t tails, bool bf16, bool few = false) {
     const uint32_t n = 5, groups = 2, k_tiles = up(cols, 256);
     const size_t count = static_cast<size_t>(n) * cols;
     const auto x = random_floats(count, 80), y = random_floats(count * (1 + tails), 81), norm = random_floats(cols, 82);
-    Buffer<float> dx(x), dy(y), dn(norm), x_out(count), scale(n);
+    Buffer<float> dx(x), dy(y), dn(norm), x_out(count), scale(n * up(k_tiles, 2));
     Buffer<uint8_t> image(static_cast<size_t>(k_tiles) * 4 * groups * 1024);
     Buffer<uint32_t> rows(std::vector<uint32_t>{n});
     ActsArgs p{};
     p.rows = rows.p, p.x = dx.p, p.y = dy.p, p.y_tail = dy.p + count, p.slab = count, p.tails = tails, p.x_out = x_out.p, p.norm = dn.p;
     p.out = image.p, p.scale = scale.p, p.eps = 1e-5f, p.cols = cols, p.k_tiles = k_tiles, p.groups = groups;
-    gpu.launch(gpu.kernel("acts", bf16 ? "pack_parts_bf16" : "pack_parts_f16"), n + 2, 32 * std::min(14u, k_tiles), 0, p);
+    if (few) gpu.launch(gpu.kernel("acts", "pack_few"), dim3(n + 2, up(k_tiles, 2)), 64, 0, p);
+    else gpu.launch(gpu.kernel("acts", bf16 ? "pack_parts_bf16" : "pack_parts_f16"), n + 2, 32 * std::min(14u, k_tiles), 0, p);
     gpu.sync();
     const auto bytes = image.read();
     const auto factors = scale.read(), sums = x_out.read();
@@ -381,7 +466,20 @@ inline void check_pack(Gpu& gpu, Report& report, uint32_t cols, uint32_t tails, 
             for (uint32_t t = 0; t <= tails; t++) sum[c] += y[t * count + r * cols + c];
             sum_error.add(sums[r * cols + c], sum[c]);
         }
-        const auto want = normalised(sum, norm, 1e-5);
+        auto want = normalised(sum, norm, 1e-5);
+        if (few) {
+            want = as_int8(want, 32);
+            double piece = 0, squares = 0;
+            for (uint32_t i = 0; i < up(k_tiles, 2); i++) squares += factors[r * up(k_tiles, 2) + i];
+            const double factor = 1 / std::sqrt(squares / cols + 1e-5);
+            for (uint32_t c = 0; c < cols; c++) {
+                const double value = few_value(bytes, r, c);
+                image_error.add(value * factor, want[c]);
+                piece += value;
+                if (c % 32 == 31 || c + 1 == cols) sum_error.add(few_sum(bytes, r, c / 32), piece), piece = 0;
+            }
+            continue;
+        }
         for (uint32_t c = 0; c < cols; c++) {
             const uint32_t chunk = c % 64 / 2;
             uint16_t bits;
@@ -389,7 +487,7 @@ inline void check_pack(Gpu& gpu, Report& report, uint32_t cols, uint32_t tails, 
             image_error.add(bf16 ? bf16_value(bits) : f16_value(bits) * factors[r], want[c]);
         }
     }
-    const std::string name = "image of " + std::to_string(cols) + " columns, sums in " + std::to_string(1 + tails) + " parts";
+    const std::string name = std::string(few ? "int8 " : "") + "image of " + std::to_string(cols) + " columns, sums in " + std::to_string(1 + tails) + " parts";
     report.line(name, image_error.value(), bf16 ? 3e-3 : 4e-4);
     report.line(name + ", the sums", sum_error.value(), 1e-6);
 }

@@ -47,6 +47,8 @@ struct Type {
     const char* name;
     uint32_t id, elements, bytes, tile;
     bool floats;
+    // Whether large products of up to 8 rows are in whole numbers.
+    bool whole() const { return id == Q4_K || id == Q5_K; }
     // What undoes the factor of its 16-bit weights.
     float factor() const { return floats ? 1.0f : 1.0f / 64; }
     double bits() const { return 8.0 * bytes / elements; }
@@ -97,15 +99,32 @@ inline std::vector<uint8_t> random_blocks(const Type& t, uint32_t rows, uint32_t
 inline void row_values(const Type& t, const std::vector<uint8_t>& raw, uint32_t row, uint32_t cols, std::vector<double>& out) {
     out.resize(cols);
     const uint8_t* p = raw.data() + static_cast<size_t>(row) * cols / t.elements * t.bytes;
-    for (uint32_t piece = 0; piece < cols / 8; piece++) {
-        float v[8];
-        decode_eight(t.id, t.elements, t.bytes, p, piece, 8, v);
-        for (int j = 0; j < 8; j++) out[8 * piece + j] = v[j];
+    for (uint32_t piece = 0; PIECE_ELEMENTS * piece < cols; piece++) {
+        float v[PIECE_ELEMENTS];
+        const uint32_t n = std::min<uint32_t>(PIECE_ELEMENTS, cols - PIECE_ELEMENTS * piece);
+        decode_elements(t.id, t.elements, t.bytes, p, piece, n, v);
+        for (uint32_t j = 0; j < n; j++) out[PIECE_ELEMENTS * piece + j] = v[j];
     }
 }
 
 #include "../../crates/cuda/kernels/args.h"
 #include "../../crates/cuda/kernels/modes.h"
+
+// The int8 image of up to 8 rows, as acts.cuh has it: bytes of 256 columns, and a value of it.
+constexpr size_t FEW_BYTES = 2816;
+inline double few_value(const std::vector<uint8_t>& image, uint32_t row, uint32_t column) {
+    const uint8_t* tile = &image[column / 256 * FEW_BYTES];
+    const uint32_t piece = column % 256 / 32, c = column % 8, place = (c & 2) * 2 + (c & 1) * 2 + (c >> 2), quartet = column % 32 / 8 * 2 + place / 4;
+    float scale;
+    memcpy(&scale, tile + 2048 + 4 * (piece / 2 * 16 + row / 2 * 4 + piece % 2 * 2 + row % 2), 4);
+    return scale * static_cast<int8_t>(tile[((2 * piece + quartet / 4) * 8 + row) * 16 + quartet % 4 * 4 + place % 4]);
+}
+// The sum of the values of a piece, as it is next to them.
+inline double few_sum(const std::vector<uint8_t>& image, uint32_t row, uint32_t piece) {
+    float parts[2];
+    memcpy(parts, &image[piece / 8 * FEW_BYTES + 2304 + 8 * (row * 8 + piece % 8)], 8);
+    return static_cast<double>(parts[0]) + parts[1];
+}
 
 // A matrix on the device, in tiles.
 struct Matrix {

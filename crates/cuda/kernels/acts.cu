@@ -10,6 +10,8 @@ constexpr int MANY_THREADS = 448, MANY_KEPT = 6;
 // Of few rows with further summands; as many of these are loaded at once, since each time costs the way to the cache.
 constexpr int PARTS_THREADS = 448, PARTS_KEPT = 2;
 constexpr int TAILS_AHEAD = 11;
+// Of the int8 image: two tiles of columns, so that a row of a usual width is spread over many multiprocessors.
+constexpr int FEW_PACK_THREADS = 64, FEW_TAILS_AHEAD = 6;
 
 INLINE float2 add2(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 
@@ -116,6 +118,65 @@ KERNEL(MANY_THREADS, pack_many_rows_f16, ActsArgs) { pack<false, MANY_KEPT, fals
 KERNEL(MANY_THREADS, pack_many_rows_bf16, ActsArgs) { pack<true, MANY_KEPT, false>(a); }
 KERNEL(PARTS_THREADS, pack_parts_f16, ActsArgs) { pack<false, PARTS_KEPT, true>(a); }
 KERNEL(PARTS_THREADS, pack_parts_bf16, ActsArgs) { pack<true, PARTS_KEPT, true>(a); }
+
+// The 8 columns of chunk `i` of a token to the int8 image. The four lanes of 32 columns come together.
+INLINE void put_few(const Float8& x, uint32_t token, uint32_t i, uint8_t* image) {
+    float top = largest(x);
+    top = fmaxf(top, __shfl_xor_sync(WARP, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(WARP, top, 2));
+    const Quantized8 q(x, top);
+    int sum = q.sum + __shfl_xor_sync(WARP, q.sum, 1);
+    sum += __shfl_xor_sync(WARP, sum, 2);
+    uint8_t* const tile = image + i / 32 * FEW_BYTES;
+    const uint32_t piece = i % 32 / 4;
+    *reinterpret_cast<uint2*>(few_quartet(tile, piece, i % 4 * 2, token)) = q.quartets;
+    if (i % 4 == 0) put_few_scale(tile, piece, token, q.scale, sum);
+}
+
+// Rows of up to 8 tokens to the int8 image, one row and some columns a block. The factor of a norm is left to the products:
+// `scale` gets the sum of squares of each block's columns, [row][block].
+KERNEL(FEW_PACK_THREADS, pack_few, ActsArgs) {
+    const uint32_t row = blockIdx.x, i = blockIdx.y * FEW_PACK_THREADS + threadIdx.x;
+    const bool inside = 8 * i < a.cols;
+    const Float8 norm = a.norm && inside ? load8(a.norm, i) : Float8{};
+    const bool held = row < *a.rows;
+    wait_for_last();
+    let_next_start();
+    if (!held) return;
+    const size_t start = static_cast<size_t>(row) * a.cols;
+    float squares = 0;
+    Float8 x = {};
+    if (inside) {
+        x = load8(a.x + start, i);
+        if (a.y) add8(x, load8(a.y + start, i));
+#pragma unroll 1
+        for (uint32_t p = 0; p < a.tails; p += FEW_TAILS_AHEAD) {
+            // All loads are under way at once, as there is no branch: beyond the last one, that one is loaded for nothing.
+            Float8 z[FEW_TAILS_AHEAD];
+#pragma unroll
+            for (int n = 0; n < FEW_TAILS_AHEAD; n++) z[n] = load8(a.y_tail + min(p + n, a.tails - 1) * a.slab + start, i);
+#pragma unroll
+            for (int n = 0; n < FEW_TAILS_AHEAD; n++) {
+                const float counts = p + n < a.tails ? 1.0f : 0.0f;
+#pragma unroll
+                for (int e = 0; e < 8; e++) x.v[e] += counts * z[n].v[e];
+            }
+        }
+        if (a.x_out) store8(a.x_out + start, i, x);
+        if (a.norm) {
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                squares += x.v[e] * x.v[e];
+                x.v[e] *= norm.v[e];
+            }
+        }
+    }
+    // Whole warps are beyond the last tile.
+    if (i < a.k_tiles * 32) put_few(x, row, i, a.out);
+    if (!a.norm) return;
+    squares = over_block<Sum>(squares);
+    if (threadIdx.x == 0) a.scale[row * gridDim.y + blockIdx.y] = squares;
+}
 
 // One row to int8 activations: for mat-vecs with more columns than they can normalise themselves.
 KERNEL(MATVEC_THREADS, quantize_row, ActsArgs) {

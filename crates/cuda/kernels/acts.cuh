@@ -15,6 +15,24 @@ INLINE size_t chunk_offset(uint32_t row, uint32_t tile, uint32_t chunk, uint32_t
     return (piece * groups + row / GROUP_ROWS) * GROUP_BYTES + row % GROUP_ROWS * 128 + ((chunk ^ row) % 8 * 16);
 }
 
+// Where column `c` of 8 lies among the bytes of two quartets (see tiles.cuh).
+INLINE uint32_t quartet_place(uint32_t c) { return (c & 2) * 2 + (c & 1) * 2 + (c >> 2); }
+
+// The int8 image of up to 8 tokens, of a tile (256 columns, 8 pieces of 32): codes [piece][quartets 0..3, 4..7][token] of 16
+// bytes; scales, f32 [piece / 2][token / 2][piece % 2][token % 2]; sums of activations [token][piece] in two tf32 each.
+constexpr uint32_t FEW_TOKENS = 8;
+constexpr int FEW_SCALES = 2048, FEW_SUMS = 2304, FEW_BYTES = 2816;
+
+INLINE uint8_t* few_quartet(uint8_t* tile, uint32_t piece, uint32_t quartet, uint32_t token) {
+    return tile + ((2 * piece + quartet / 4) * FEW_TOKENS + token) * 16 + quartet % 4 * 4;
+}
+// The scale of a piece of a token, and the sum of its codes.
+INLINE void put_few_scale(uint8_t* tile, uint32_t piece, uint32_t token, float d, int codes) {
+    reinterpret_cast<float*>(tile + FEW_SCALES)[piece / 2 * 16 + token / 2 * 4 + piece % 2 * 2 + token % 2] = d;
+    const float sum = d * static_cast<float>(codes), high = __uint_as_float(__float_as_uint(sum) & 0xffffe000u);
+    reinterpret_cast<float2*>(tile + FEW_SUMS)[token * 8 + piece] = make_float2(high, sum - high);
+}
+
 // Two columns for each t of a chunk: lane L has chunk L of the 32 of a tile. Columns beyond `cols` are zeros.
 struct Chunk {
     float2 v[4];

@@ -496,7 +496,7 @@ struct MatvecArgs {
 };
 static_assert(sizeof(MatvecArgs) == 240, "MatvecArgs");
 
-// `x + y`, or its norm, as activations of products: int8 of one row, or a 16-bit image of many.
+// `x + y`, or its norm, as activations of products: int8 of one row, or an image of many.
 struct ActsArgs {
     // Count of rows; or null for one.
     const uint32_t* rows;
@@ -512,12 +512,12 @@ struct ActsArgs {
     // Weights of the norm, `[cols]`; or null for none.
     const float* norm;
     uint8_t* out;
-    // Of images: `[rows]`.
+    // Of 16-bit images: `[rows]`; of the int8 image the sums of squares of a norm, `[rows, blocks]`.
     float* scale;
     float eps;
     uint32_t cols;
     uint32_t k_tiles;
-    // Of images: groups of 8 rows in the buffer.
+    // Of 16-bit images: groups of 8 rows in the buffer.
     uint32_t groups;
     uint32_t tails;
     uint32_t unused;
@@ -554,6 +554,27 @@ struct ProductArgs {
     uint32_t unused;
 };
 static_assert(sizeof(ProductArgs) == 200, "ProductArgs");
+
+// Large products of up to 8 rows with a matrix, or with those of a gate.
+struct FewArgs {
+    Segment seg[2];
+    // Count of rows.
+    const uint32_t* tokens;
+    // The int8 image.
+    const uint8_t* acts;
+    // Sums of squares, from which rows have their factor, `[tokens, norm_parts]`; or null.
+    const float* squares;
+    // From one summand of results to the next, behind the first.
+    uint64_t slab;
+    uint32_t k_tiles;
+    // Tiles of columns that a block takes. Of each such part results have a summand: the first in `out`, the others in `tail`.
+    uint32_t part_tiles;
+    uint32_t gate;
+    uint32_t norm_parts;
+    uint32_t norm_cols;
+    float eps;
+};
+static_assert(sizeof(FewArgs) == 136, "FewArgs");
 
 // Tokens of one expert, side by side in the image.
 struct ExpertTokenBlock {

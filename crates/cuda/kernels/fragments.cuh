@@ -1,7 +1,7 @@
 // From tiles to the left matrix of tensor products: registers that hold 16-bit weights.
 //
 // A `Row` has what a lane needs for its columns of one of its rows: scales of all 64 (`scales`), codes of 32 at a time
-// (`codes` of a half, 4 words of 8). `word(half, i, o)` gives the weights of word i, times SCALE of the tile type:
+// (`codes` of a half). `word(half, i, o)` gives the weights of columns 8i..8i+7 of it, times SCALE of the tile type:
 // o[0] = (c0, c1), o[1] = (c2, c3), o[2] = (c4, c5), o[3] = (c6, c7).
 // Two steps of 16 columns come of the words of two rows: (o of row 0)[0], (o of row 1)[0], [1] of both; then [2], [3].
 // Codes become f16 exactly, in the low bits of 1024; then one multiplication and addition rounds once.
@@ -27,14 +27,20 @@ INLINE uint32_t masked(uint32_t v, uint32_t mask, uint32_t bits) {
 INLINE uint32_t affine(uint32_t codes, __half2 scale, __half2 min) {
     return as_word(__hfma2(__hsub2(as_half2(codes), as_half2(K1024)), scale, min));
 }
+// Columns 8i..8i+7 of a half are quartets 2i and 2i + 1: those words of the chunk, with the bits that are wanted lowest.
+struct Quartets {
+    uint32_t a, b;
+};
+INLINE Quartets quartets(const uint4& q, int i) { return i % 2 ? Quartets{q.z, q.w} : Quartets{q.x, q.y}; }
 // 8 half-byte codes. The high ones of each byte are 16 times too large and become right by exact steps.
-INLINE void affine4(uint32_t w, __half2 scale, __half2 min, uint32_t (&o)[4]) {
+INLINE void affine4(const uint4& q, int i, __half2 scale, __half2 min, uint32_t (&o)[4]) {
     const __half2 sixteenth = as_half2(0x2c002c00u), minus64 = as_half2(0xd400d400u);
-    o[0] = affine(masked(w, CODE4, K1024), scale, min);
-    o[1] = as_word(__hfma2(__hfma2(as_half2(masked(w, 0x00f000f0u, K1024)), sixteenth, minus64), scale, min));
-    w >>= 8;
-    o[2] = affine(masked(w, CODE4, K1024), scale, min);
-    o[3] = as_word(__hfma2(__hfma2(as_half2(masked(w, 0x00f000f0u, K1024)), sixteenth, minus64), scale, min));
+    auto codes = [&](uint32_t w) {
+        if (i < 2) return affine(masked(w, CODE4, K1024), scale, min);
+        return as_word(__hfma2(__hfma2(as_half2(masked(w, 0x00f000f0u, K1024)), sixteenth, minus64), scale, min));
+    };
+    const Quartets w = quartets(q, i);
+    o[0] = codes(w.a), o[1] = codes(w.b), o[2] = codes(w.a >> 8), o[3] = codes(w.b >> 8);
 }
 // 8 signed bytes, c0 c4 c1 c5 and c2 c6 c3 c7.
 INLINE void scaled_bytes(uint32_t a, uint32_t b, __half2 scale, uint32_t (&o)[4]) {
@@ -78,9 +84,9 @@ template <> struct Row<TileQ4_K> {
     uint4 q;
     AffineK<TileQ4_K> a;
     INLINE void scales(const uint8_t* tile, int lane, int r) { a.load(tile + 2048, lane, r); }
-    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + lane); }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + chunk_of(lane)); }
     INLINE void word(int half, int i, uint32_t (&o)[4]) const {
-        affine4(word_of(q, i), pair_of(a.scale, half), pair_of(a.min, half), o);
+        affine4(q, i, pair_of(a.scale, half), pair_of(a.min, half), o);
     }
 };
 
@@ -90,25 +96,25 @@ template <> struct Row<TileQ5_K> {
     AffineK<TileQ5_K> a;
     INLINE void scales(const uint8_t* tile, int lane, int r) { a.load(tile + 2560, lane, r); }
     INLINE void codes(const uint8_t* tile, int lane, int half, int r) {
-        q = shared16(tile, (2 * r + half) * 32 + lane);
-        fifths = shared4(tile + 2048, lane * 4 + 2 * r + half);
+        q = shared16(tile, (2 * r + half) * 32 + chunk_of(lane));
+        fifths = shared4(tile + 2048, chunk_of(lane) * 4 + 2 * r + half);
     }
     INLINE void word(int half, int i, uint32_t (&o)[4]) const {
         constexpr uint32_t BIT = 0x00100010u;
-        const uint32_t w = word_of(q, i), h = fifths;
-        const int k = 2 * i;
+        const Quartets w = quartets(q, i);
+        const uint32_t h = fifths;
+        const int k = 2 * i, high = i / 2 * 4;
         const uint32_t x = k < 4 ? h << (4 - k) : h >> (k - 4), y = k < 3 ? h << (3 - k) : h >> (k - 3);
         const __half2 scale = pair_of(a.scale, half), min = pair_of(a.min, half);
-        o[0] = affine(masked(w, CODE4, masked(x, BIT, K1024)), scale, min);
-        o[1] = affine(masked(w >> 4, CODE4, masked(y, BIT, K1024)), scale, min);
-        o[2] = affine(masked(w >> 8, CODE4, masked(h >> (4 + k), BIT, K1024)), scale, min);
-        o[3] = affine(masked(w >> 12, CODE4, masked(h >> (5 + k), BIT, K1024)), scale, min);
+        o[0] = affine(masked(w.a >> high, CODE4, masked(x, BIT, K1024)), scale, min);
+        o[1] = affine(masked(w.b >> high, CODE4, masked(y, BIT, K1024)), scale, min);
+        o[2] = affine(masked(w.a >> (8 + high), CODE4, masked(h >> (4 + k), BIT, K1024)), scale, min);
+        o[3] = affine(masked(w.b >> (8 + high), CODE4, masked(h >> (5 + k), BIT, K1024)), scale, min);
     }
 };
 
 template <> struct Row<TileQ6_K> {
-    uint4 q;
-    uint2 high;
+    uint4 q, high;
     __half2 scale[2];
     INLINE void scales(const uint8_t* tile, int lane, int r) {
         const __half2 d = scaled<TileQ6_K>(as_half2(shared2(tile + 3328, lane / 4 + 8 * r) * 0x10001u));
@@ -117,19 +123,21 @@ template <> struct Row<TileQ6_K> {
         for (int half = 0; half < 2; half++) scale[half] = __hmul2(signed_byte_pair(bytes, 2 * half), d);
     }
     INLINE void codes(const uint8_t* tile, int lane, int half, int r) {
-        q = shared16(tile, (2 * r + half) * 32 + lane);
-        high = reinterpret_cast<const uint2*>(tile + 2048)[(r * 32 + lane) * 2 + half];
+        q = shared16(tile, (2 * r + half) * 32 + chunk_of(lane));
+        high = shared16(tile + 2048, r * 32 + chunk_of(lane));
     }
     INLINE void word(int half, int i, uint32_t (&o)[4]) const {
         constexpr uint32_t HIGH = 0x00300030u;
         const __half2 offset = as_half2(0x64206420u);  // 1024 + 32
-        const uint32_t w = word_of(q, i), bits = i < 2 ? high.x : high.y;
-        const uint32_t h = i % 2 ? bits >> 4 : bits;
+        const Quartets w = quartets(q, i), h = quartets(high, i);
         const __half2 s = pair_of(scale[half], i / 2);
-        o[0] = as_word(__hmul2(__hsub2(as_half2(masked(w, CODE4, masked(h << 4, HIGH, K1024))), offset), s));
-        o[1] = as_word(__hmul2(__hsub2(as_half2(masked(w >> 4, CODE4, masked(h << 2, HIGH, K1024))), offset), s));
-        o[2] = as_word(__hmul2(__hsub2(as_half2(masked(w >> 8, CODE4, masked(h >> 4, HIGH, K1024))), offset), s));
-        o[3] = as_word(__hmul2(__hsub2(as_half2(masked(w >> 12, CODE4, masked(h >> 6, HIGH, K1024))), offset), s));
+        const int code = i / 2 * 4, pair = 4 * half + i / 2 * 2;
+        auto weights = [&](uint32_t codes, uint32_t pairs) {
+            return as_word(__hmul2(__hsub2(as_half2(masked(codes, CODE4, masked(pairs, HIGH, K1024))), offset), s));
+        };
+        auto low = [&](uint32_t v) { return pair < 4 ? v << (4 - pair) : v >> (pair - 4); };
+        o[0] = weights(w.a >> code, low(h.a)), o[1] = weights(w.b >> code, low(h.b));
+        o[2] = weights(w.a >> (8 + code), h.a >> (4 + pair)), o[3] = weights(w.b >> (8 + code), h.b >> (4 + pair));
     }
 };
 
@@ -139,10 +147,10 @@ template <> struct Row<TileQ4_0> {
     INLINE void scales(const uint8_t* tile, int lane, int r) {
         scale = scaled<TileQ4_0>(as_half2(shared4(tile + 2048, 2 * lane + r)));
     }
-    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + lane); }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + chunk_of(lane)); }
     INLINE void word(int half, int i, uint32_t (&o)[4]) const {
         const __half2 s = pair_of(scale, half);
-        affine4(word_of(q, i), s, __hmul2(s, twice(-8.0f)), o);
+        affine4(q, i, s, __hmul2(s, twice(-8.0f)), o);
     }
 };
 
@@ -154,9 +162,9 @@ template <> struct Row<TileQ4_1> {
         scale = scaled<TileQ4_1>(as_half2(__byte_perm(d.x, d.y, 0x5410)));
         min = scaled<TileQ4_1>(as_half2(__byte_perm(d.x, d.y, 0x7632)));
     }
-    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + lane); }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + chunk_of(lane)); }
     INLINE void word(int half, int i, uint32_t (&o)[4]) const {
-        affine4(word_of(q, i), pair_of(scale, half), pair_of(min, half), o);
+        affine4(q, i, pair_of(scale, half), pair_of(min, half), o);
     }
 };
 
@@ -167,7 +175,7 @@ template <> struct Row<TileMXFP4> {
         const uint32_t e = shared2(tile + 2048, 2 * lane + r);
         scale = __floats2half2_rn(TileMXFP4::SCALE * fp4_scale(e & 0xff), TileMXFP4::SCALE * fp4_scale(e >> 8));
     }
-    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + lane); }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { q = shared16(tile, (2 * r + half) * 32 + chunk_of(lane)); }
     INLINE void word(int half, int i, uint32_t (&o)[4]) const {
         const uint32_t w = word_of(q, i);
         scaled_bytes(fp4_bytes(w), fp4_bytes(w >> 16), pair_of(scale, half), o);
@@ -184,8 +192,8 @@ template <> struct Row<TileQ8_0> {
     }
     INLINE void codes(const uint8_t* tile, int lane, int half, int r) {
         const uint8_t* step = tile + half * TileQ8_0::STEP_BYTES;
-        q[0] = shared16(step, 2 * r * 32 + lane);
-        q[1] = shared16(step, (2 * r + 1) * 32 + lane);
+        q[0] = shared16(step, 2 * r * 32 + chunk_of(lane));
+        q[1] = shared16(step, (2 * r + 1) * 32 + chunk_of(lane));
     }
     INLINE void word(int half, int i, uint32_t (&o)[4]) const {
         const uint4& w = q[i / 2];
@@ -196,7 +204,7 @@ template <> struct Row<TileQ8_0> {
 template <bool B> struct Row<TileFloat<B>> {
     const uint8_t* at;
     INLINE void scales(const uint8_t*, int, int) {}
-    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { at = tile + half * 4096 + r * 1024 + lane * 16; }
+    INLINE void codes(const uint8_t* tile, int lane, int half, int r) { at = tile + half * 4096 + r * 1024 + chunk_of(lane) * 16; }
     INLINE void word(int, int i, uint32_t (&o)[4]) const {
         const uint4 w = *reinterpret_cast<const uint4*>(at + i / 2 * 2048 + i % 2 * 512);
         o[0] = w.x, o[1] = w.y, o[2] = w.z, o[3] = w.w;

@@ -127,7 +127,7 @@ template <class A, class B, int N, bool GATED, template <int> class TOKENS> stru
                     const uint8_t* tile = tiles + (SHARED ? (warp & ~1) + r : warp * MT + m) * Shape::PART_BYTES;
                     const int row = SHARED ? warp % 2 : r;
                     if constexpr (T::FLOATS) {
-                        const uint4 v = shared16(tile, (2 * row + i % 2) * 32 + lane);
+                        const uint4 v = shared16(tile, (2 * row + i % 2) * 32 + chunk_of(lane));
                         o[m][r][0] = v.x, o[m][r][1] = v.y, o[m][r][2] = v.z, o[m][r][3] = v.w;
                     } else {
                         if (i == 0) rows[m][r].scales(tile, lane, row);

@@ -11,12 +11,12 @@ __device__ inline void row_products(
     const RawMatrix& m, uint64_t row, const float* x, uint64_t stride, uint32_t rows, float* sums
 ) {
     for (uint32_t r = 0; r < ROWS; r++) sums[r] = 0.0f;
-    for (uint32_t piece = threadIdx.x % 32; 8 * piece < m.cols; piece += 32) {
-        float w[8];
+    for (uint32_t piece = threadIdx.x % 32; PIECE_ELEMENTS * piece < m.cols; piece += 32) {
+        float w[PIECE_ELEMENTS];
         const uint32_t n = decode_piece(m, row, piece, w);
         for (uint32_t r = 0; r < ROWS; r++) {
             if (r >= rows) break;
-            const float* xr = x + r * stride + 8 * piece;
+            const float* xr = x + r * stride + PIECE_ELEMENTS * piece;
             for (uint32_t j = 0; j < n; j++) sums[r] += w[j] * xr[j];
         }
     }

@@ -44,26 +44,41 @@ INLINE void add8(Float8& x, const Float8& y) {
     for (int i = 0; i < 8; i++) x.v[i] += y.v[i];
 }
 
-// The 8 columns of chunk `i` to int8 activations. The two lanes of 16 columns come together.
-INLINE void put_int8(const Float8& x, uint32_t i, uint8_t* acts) {
+INLINE float largest(const Float8& x) {
     float top = 0;
 #pragma unroll
     for (int e = 0; e < 8; e++) top = fmaxf(top, fabsf(x.v[e]));
-    top = fmaxf(top, __shfl_xor_sync(WARP, top, 1));
-    const float inverse = top > 0 ? __fdividef(127.0f, top) : 0.0f, d = top * (1.0f / 127.0f);
-    int q[8], sum = 0;
+    return top;
+}
+// 8 columns in int8, of some whose largest value is `top`.
+struct Quantized8 {
+    float scale;
+    uint2 quartets;
+    int sum;
+    INLINE Quantized8(const Float8& x, float top) : scale(top * (1.0f / 127.0f)), sum(0) {
+        const float inverse = top > 0 ? __fdividef(127.0f, top) : 0.0f;
+        int q[8];
 #pragma unroll
-    for (int e = 0; e < 8; e++) {
-        q[e] = __float2int_rn(x.v[e] * inverse);
-        sum += q[e];
+        for (int e = 0; e < 8; e++) {
+            q[e] = __float2int_rn(x.v[e] * inverse);
+            sum += q[e];
+        }
+        quartets.x = (q[0] & 255) | (q[4] & 255) << 8 | (q[1] & 255) << 16 | q[5] << 24;
+        quartets.y = (q[2] & 255) | (q[6] & 255) << 8 | (q[3] & 255) << 16 | q[7] << 24;
     }
-    sum += __shfl_xor_sync(WARP, sum, 1);
-    const uint32_t low = (q[0] & 255) | (q[4] & 255) << 8 | (q[1] & 255) << 16 | q[5] << 24;
-    const uint32_t high = (q[2] & 255) | (q[6] & 255) << 8 | (q[3] & 255) << 16 | q[7] << 24;
+};
+
+// The 8 columns of chunk `i` to int8 activations. The two lanes of 16 columns come together.
+INLINE void put_int8(const Float8& x, uint32_t i, uint8_t* acts) {
+    float top = largest(x);
+    top = fmaxf(top, __shfl_xor_sync(WARP, top, 1));
+    const Quantized8 q(x, top);
+    const int sum = q.sum + __shfl_xor_sync(WARP, q.sum, 1);
     const uint32_t c = 8 * i % TILE_COLS, t = c / 64, j = c / 16 % 4;
     acts += i / 32 * ACTS8_BYTES;
-    *reinterpret_cast<uint2*>(acts + (j * 4 + t) * 16 + i % 2 * 8) = make_uint2(low, high);
+    *reinterpret_cast<uint2*>(acts + (j * 4 + t) * 16 + i % 2 * 8) = q.quartets;
     if (i % 2 == 0) {
+        const float d = q.scale;
         *reinterpret_cast<float2*>(acts + 256 + ((j / 2 * 4 + t) * 2 + j % 2) * 8) = make_float2(d, d * float(sum));
     }
 }

@@ -96,6 +96,20 @@ INLINE void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a
     }
 }
 
+// d[16 x 8] = a[16 x 32] b[32 x 8] + start, of int8.
+INLINE void mma_s8(uint32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1, uint32_t start) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(start));
+}
+// c[16 x 8] += a[16 x 8] b[8 x 8], of which the first 11 bits of each number count; f32 sums.
+INLINE void mma_tf32(float (&c)[4], float a0, float a1, float a2, float a3, float b0, float b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_uint(a0)), "r"(__float_as_uint(a1)), "r"(__float_as_uint(a2)), "r"(__float_as_uint(a3)),
+          "r"(__float_as_uint(b0)), "r"(__float_as_uint(b1)));
+}
+
 // Counts this arrival; what the thread, and those that met it at a barrier before, wrote is seen by who arrives later, and
 // by those that meet that one at a barrier after.
 INLINE uint32_t arrive_at(uint32_t* counter) {
@@ -161,7 +175,8 @@ INLINE float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
 INLINE float high_bf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
 // Byte `i` of a word, without and with sign.
-INLINE float byte_value(uint32_t v, int i) { return static_cast<float>(v >> (8 * i) & 0xff); }
+// As the last byte of 2^23 it makes a float that is larger by as much: two instructions.
+INLINE float byte_value(uint32_t v, int i) { return __uint_as_float(__byte_perm(v, 0x4b000000u, 0x7440 | i)) - 8388608.0f; }
 INLINE float signed_byte_value(uint32_t v, int i) {
-    return static_cast<float>(static_cast<int>(v << (24 - 8 * i)) >> 24);
+    return __uint_as_float(__byte_perm(v ^ 0x80808080u, 0x4b000000u, 0x7440 | i)) - 8388736.0f;
 }

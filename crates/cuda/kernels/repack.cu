@@ -1,15 +1,13 @@
 // From GGUF rows to the tiles of tiles.cuh: a warp makes one tile. Runs once, at load.
 #ifndef WOOTZ_EMULATE
+#include "acts.cuh"
 #include "tiles.cuh"
-
-// Half-byte of column c0..c7 of a word, in the order of products and in MXFP4's.
-__constant__ const uint8_t NIBBLE[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-__constant__ const uint8_t NIBBLE_FP4[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
 INLINE uint32_t u16_of(const uint8_t* p) { return p[0] | uint32_t(p[1]) << 8; }
 
-// Where column `c` (0..7) of 8 lies among the bytes of two words.
-INLINE int byte_of(int c) { return (c & 2) * 2 + (c & 1) * 2 + (c >> 2); }
+// The quartet of one of 32 columns, and its byte there.
+INLINE int quartet_of(int c) { return c / 8 * 2 + quartet_place(c % 8) / 4; }
+INLINE int byte_in_quartet(int c) { return quartet_place(c % 8) % 4; }
 
 // What a lane reads: the blocks of one row, or nothing beyond the matrix.
 struct Row {
@@ -24,11 +22,14 @@ INLINE uint32_t nibble_of_run32(const uint8_t* q, int c) { return q[c / 64 * 32 
 // Half-byte code of blocks of 32: 16 low ones, 16 high ones.
 INLINE uint32_t nibble_of_16(const uint8_t* q, int c) { return q[c % 16] >> (c / 16 * 4) & 15; }
 
-// 32 codes of 4 bits as four words.
-template <class Code> INLINE uint4 words_of(Code code, const uint8_t* order) {
+// 32 codes of 4 bits as four words, two quartets in each; of MXFP4 with 8 columns in each.
+template <bool FP4 = false, class Code> INLINE uint4 words_of(Code code) {
     uint32_t w[4] = {0, 0, 0, 0};
 #pragma unroll
-    for (int c = 0; c < 32; c++) w[c / 8] |= code(c) << (4 * order[c % 8]);
+    for (int c = 0; c < 32; c++) {
+        if (FP4) w[c / 8] |= code(c) << (4 * quartet_place(c % 8));
+        else w[quartet_of(c) % 4] |= code(c) << (8 * byte_in_quartet(c) + quartet_of(c) / 4 * 4);
+    }
     return make_uint4(w[0], w[1], w[2], w[3]);
 }
 
@@ -54,12 +55,11 @@ template <bool HIGH> INLINE void repack_k45(const Row (&row)[2], uint8_t* tile, 
         uint4 w = make_uint4(0, 0, 0, 0);
         if (b) {
             const int first = 64 * t + 32 * half;
-            w = words_of([&](int c) { return nibble_of_run32(b + CODES, first + c); }, NIBBLE);
+            w = words_of([&](int c) { return nibble_of_run32(b + CODES, first + c); });
             if (HIGH) {
                 for (int c = 0; c < 32; c++) {
                     const uint32_t bit = b[16 + c] >> (first / 32) & 1;
-                    const int at = byte_of(c % 8);
-                    fifths[i] |= bit << (8 * (at % 4) + 2 * (c / 8) + at / 4);
+                    fifths[i] |= bit << (8 * byte_in_quartet(c) + quartet_of(c));
                 }
             }
             uint32_t scale, min;
@@ -67,10 +67,10 @@ template <bool HIGH> INLINE void repack_k45(const Row (&row)[2], uint8_t* tile, 
             low |= (scale & 15) << (8 * i) | (min & 15) << (8 * i + 4);
             high |= (scale >> 4) << (2 * i) | (min >> 4) << (8 + 2 * i);
         }
-        put16(tile, i * 32 + lane, w);
+        put16(tile, i * 32 + chunk_of(lane), w);
         if (t == 0 && half == 0) put4(scales_at + 192, g + 8 * r, b ? u16_of(b) | u16_of(b + 2) << 16 : 0);
     }
-    if (HIGH) put16(tile + 2048, lane, make_uint4(fifths[0], fifths[1], fifths[2], fifths[3]));
+    if (HIGH) put16(tile + 2048, chunk_of(lane), make_uint4(fifths[0], fifths[1], fifths[2], fifths[3]));
     put4(scales_at, lane, low);
     put2(scales_at + 128, lane, high);
 }
@@ -88,18 +88,18 @@ INLINE void repack_q6_k(const Row (&row)[2], uint8_t* tile, int lane) {
         uint32_t high[4] = {0, 0, 0, 0}, scales = 0;
         for (int half = 0; half < 2; half++) {
             uint4 w = make_uint4(0, 0, 0, 0);
-            if (b) w = words_of([&](int c) { return code6(b, 64 * t + 32 * half + c) & 15; }, NIBBLE);
-            put16(tile, (2 * r + half) * 32 + lane, w);
+            if (b) w = words_of([&](int c) { return code6(b, 64 * t + 32 * half + c) & 15; });
+            put16(tile, (2 * r + half) * 32 + chunk_of(lane), w);
         }
         if (b) {
 #pragma unroll
             for (int c = 0; c < 64; c++) {
-                const int at = byte_of(c % 8);
-                high[c / 16] |= (code6(b, 64 * t + c) >> 4) << (8 * (at % 4) + 4 * (c % 16 / 8) + 2 * (at / 4));
+                const int quartet = quartet_of(c % 32);
+                high[quartet % 4] |= (code6(b, 64 * t + c) >> 4) << (8 * byte_in_quartet(c) + c / 32 * 4 + quartet / 4 * 2);
             }
             for (int j = 0; j < 4; j++) scales |= uint32_t(b[192 + 4 * t + j]) << (8 * j);
         }
-        put16(tile + 2048, r * 32 + lane, make_uint4(high[0], high[1], high[2], high[3]));
+        put16(tile + 2048, r * 32 + chunk_of(lane), make_uint4(high[0], high[1], high[2], high[3]));
         put4(tile + 3072, 2 * lane + r, scales);
         if (t == 0) put2(tile + 3328, g + 8 * r, b ? u16_of(b + 208) : 0);
     }
@@ -113,8 +113,8 @@ template <int META> INLINE void repack_32(const Row (&row)[2], uint8_t* tile, in
     for (int i = 0; i < 4; i++) {
         const uint8_t* b = row[i / 2].block(2 * t + i % 2, BLOCK);
         uint4 w = make_uint4(0, 0, 0, 0);
-        if (b) w = words_of([&](int c) { return nibble_of_16(b + META, c); }, META == 1 ? NIBBLE_FP4 : NIBBLE);
-        put16(tile, i * 32 + lane, w);
+        if (b) w = words_of<META == 1>([&](int c) { return nibble_of_16(b + META, c); });
+        put16(tile, i * 32 + chunk_of(lane), w);
         uint8_t* meta = tile + 2048 + (lane * 4 + i) * META;
         for (int k = 0; k < META; k++) meta[k] = b ? b[k] : 0;
     }
@@ -132,11 +132,10 @@ INLINE void repack_q8_0(const Row (&row)[2], uint8_t* tile, int lane) {
                 if (b) {
 #pragma unroll
                     for (int c = 0; c < 16; c++) {
-                        const int at = byte_of(c % 8);
-                        w[c / 8 * 2 + at / 4] |= uint32_t(b[2 + 16 * part + c]) << (8 * (at % 4));
+                        w[quartet_of(c)] |= uint32_t(b[2 + 16 * part + c]) << (8 * byte_in_quartet(c));
                     }
                 }
-                put16(step, (2 * r + part) * 32 + lane, make_uint4(w[0], w[1], w[2], w[3]));
+                put16(step, (2 * r + part) * 32 + chunk_of(lane), make_uint4(w[0], w[1], w[2], w[3]));
             }
             put2(step + 2048, 2 * lane + r, b ? u16_of(b) : 0);
         }
@@ -152,7 +151,7 @@ INLINE void repack_16bit(const Row (&row)[2], uint8_t* tile, int lane) {
                 const uint8_t* b = row[r].block(64 * t + 8 * part + c, 2);
                 if (b) w[c / 2] |= u16_of(b) << (16 * (c % 2));
             }
-            put16(tile + part / 2 * 2048, (2 * r + part % 2) * 32 + lane, make_uint4(w[0], w[1], w[2], w[3]));
+            put16(tile + part / 2 * 2048, (2 * r + part % 2) * 32 + chunk_of(lane), make_uint4(w[0], w[1], w[2], w[3]));
         }
     }
 }

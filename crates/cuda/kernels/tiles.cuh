@@ -6,22 +6,24 @@
 //
 // Lane (g = lane / 4, t = lane % 4) owns columns 64t..64t+63 of rows g and g + 8 ("row r", r = 0 and 1). That is how
 // tensor cores want the left matrix of a 16 x 16 product once the columns are renamed (see acts.cuh), and gives dp4a two
-// rows for each load of activations. Its columns in order are 8 words of 8 columns, in two halves of 4 words.
+// rows for each load of activations. Its columns in order are two halves of 32.
 //
-// Fields of a tile, [a][b] with b innermost; `lane` fields are read by one coalesced load:
-//   4-bit codes   [2r + half][lane] 16 bytes: a word of 8 columns c0..c7 holds c0 c4 c1 c5 c2 c6 c3 c7 in such half-bytes
-//                 that (w & 0x0f0f0f0f) is c0 c4 c1 c5 in bytes and (w & 0x000f000f) is c0 c1 in 16-bit lanes:
-//                 half-bytes 0..7 are c0 c2 c4 c6 c1 c3 c5 c7. (MXFP4, which looks codes up: c0 c4 c1 c5 c2 c6 c3 c7.)
+// Bytes of 8 columns c0..c7 come in QUARTETS, words of 4 bytes: c0 c4 c1 c5, then c2 c6 c3 c7, so that a mask or a
+// permutation of bytes makes 16-bit pairs of neighbours. A half has quartets 0..7.
+//
+// Fields of a tile, [a][b] with b innermost; `chunk` fields have 16 bytes for each lane, in the order of `chunk_of`:
+//   4-bit codes   [2r + half][chunk]: low half-bytes of word i are quartet i, high ones quartet 4 + i.
+//                 (MXFP4, which looks codes up: word i has 8 columns, c0 c4 c1 c5 c2 c6 c3 c7 in its half-bytes in order.)
 //   Q4_K 2304     codes; u32[lane] low 4 bits of 4 scales (low half-bytes) and 4 minimums, byte 2r + half;
 //                 u16[lane] their high 2 bits (low byte scales); half2[16 rows] d, dmin
-//   Q5_K 2816     codes; u32[lane][2r + half] fifth bits: bit 8 * byte + 2 * word + (byte of c2 c6 c3 c7); then as Q4_K
-//   Q6_K 3360     codes; [r][lane] 16 bytes, a word for 16 columns: bit pairs 8 * byte + 4 * word + 2 * (byte of c2..);
+//   Q5_K 2816     codes; [chunk] word 2r + half: fifth bits, bit 8 * byte + quartet; then as Q4_K
+//   Q6_K 3360     codes; [r][chunk] word i: bit pairs 8 * byte + 4 * half + 2 * (quartet 4 + i, not i);
 //                 i8[lane][2r rows][4] scales of 16 columns; half[16 rows] d
 //   Q4_0 2304     codes; half[lane][2r + half] d
 //   Q4_1 2560     codes; half2[lane][2r + half] d, m
 //   MXFP4 2176    codes; u8[lane][2r + half] exponents
-//   Q8_0 2 x 2176 for each half: [2r + 16 columns][lane] 16 bytes, 8 columns as c0 c4 c1 c5 c2 c6 c3 c7; half[lane][r] d
-//   F16, BF16 4 x 2048  for each 16 columns: [2r + 8 columns][lane] 16 bytes
+//   Q8_0 2 x 2176 for each half: [2r + 16 columns][chunk], 4 quartets; half[lane][r] d
+//   F16, BF16 4 x 2048  for each 16 columns: [2r + 8 columns][chunk]
 // A STEP is the piece that a warp of the mat-vec kernel takes at once: a tile, half of one (Q8_0) or a quarter (floats).
 #pragma once
 #include "ptx.cuh"
@@ -30,6 +32,10 @@ constexpr int TILE_ROWS = 16;
 constexpr int TILE_COLS = 256;
 // int8 activations of 256 columns: 256 bytes and 16 pairs (d, d * sum).
 constexpr int ACTS8_BYTES = 384;
+
+// The place of a lane's chunk among 32. Chunks of a group of 8 lanes fill 128 bytes, and so do those of 8 rows (`lane / 4`)
+// with one `lane % 4`: neither way of reading them meets a bank of shared memory twice.
+INLINE int chunk_of(int lane) { return (lane & ~7) | ((lane >> 3) ^ (lane & 3)) << 1 | (lane >> 2 & 1); }
 
 // ---- registers of one step, and its products
 
@@ -46,10 +52,10 @@ INLINE uint32_t stream2(const uint8_t* p, int i) { return __ldcs(reinterpret_cas
 
 template <int N> INLINE void load_codes(const uint8_t* s, int lane, StepRegs<N>& o) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) o.w[i] = stream16(s, i * 32 + lane);
+    for (int i = 0; i < 4; i++) o.w[i] = stream16(s + 16 * chunk_of(lane), 32 * i);
 }
 
-// Activations of one lane's 32 columns (a half): codes of columns 0..15 and 16..31, and (d, d * sum) of both.
+// Activations of one lane's 32 columns (a half): quartets of columns 0..15 and 16..31, and (d, d * sum) of both.
 struct HalfActs {
     uint4 a, b;
     float4 s;
@@ -66,8 +72,8 @@ INLINE int dot16(uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3, uint4 x) {
 constexpr uint32_t LOW4 = 0x0f0f0f0fu;
 // 32 half-byte codes times activations, scaled by these.
 INLINE float dot_codes4(uint4 q, const HalfActs& x) {
-    const int a = dot16(q.x & LOW4, q.x >> 4 & LOW4, q.y & LOW4, q.y >> 4 & LOW4, x.a);
-    const int b = dot16(q.z & LOW4, q.z >> 4 & LOW4, q.w & LOW4, q.w >> 4 & LOW4, x.b);
+    const int a = dot16(q.x & LOW4, q.y & LOW4, q.z & LOW4, q.w & LOW4, x.a);
+    const int b = dot16(q.x >> 4 & LOW4, q.y >> 4 & LOW4, q.z >> 4 & LOW4, q.w >> 4 & LOW4, x.b);
     return static_cast<float>(a) * x.s.x + static_cast<float>(b) * x.s.z;
 }
 INLINE float dot_bytes(uint4 a, uint4 b, const HalfActs& x) {
@@ -81,7 +87,7 @@ INLINE void scales6(uint32_t low, uint32_t high, uint32_t& scales, uint32_t& min
     scales = (low & LOW4) | ((s * 0x410u) & 0x30303030u);
     mins = (low >> 4 & LOW4) | ((m * 0x410u) & 0x30303030u);
 }
-// Fifth bits of the four codes of byte group `i` (2 * word + (c2 c6 c3 c7)).
+// Fifth bits of quartet `i`, in their place.
 INLINE uint32_t fifth(uint32_t bits, int i) {
     return (i < 4 ? bits << (4 - i) : bits >> (i - 4)) & 0x10101010u;
 }
@@ -140,7 +146,7 @@ struct TileQ5_K {
     static constexpr int WORDS = 8;
     template <class R> INLINE static void load(const uint8_t* s, int lane, R& o) {
         load_codes(s, lane, o);
-        const uint4 bits = stream16(s + 2048, lane);
+        const uint4 bits = stream16(s + 2048, chunk_of(lane));
         o.x[0] = stream4(s + 2560, lane);
         o.x[1] = stream2(s + 2688, lane);
         o.x[2] = stream4(s + 2752, lane / 4);
@@ -158,10 +164,10 @@ struct TileQ5_K {
             for (int r = 0; r < 2; r++) {
                 const uint4 q = o.w[2 * r + half];
                 const uint32_t h = o.x[4 + 2 * r + half];
-                const uint4 a = make_uint4((q.x & LOW4) | fifth(h, 0), (q.x >> 4 & LOW4) | fifth(h, 1),
-                                           (q.y & LOW4) | fifth(h, 2), (q.y >> 4 & LOW4) | fifth(h, 3));
-                const uint4 b = make_uint4((q.z & LOW4) | fifth(h, 4), (q.z >> 4 & LOW4) | fifth(h, 5),
-                                           (q.w & LOW4) | fifth(h, 6), (q.w >> 4 & LOW4) | fifth(h, 7));
+                const uint4 a = make_uint4((q.x & LOW4) | fifth(h, 0), (q.y & LOW4) | fifth(h, 1),
+                                           (q.z & LOW4) | fifth(h, 2), (q.w & LOW4) | fifth(h, 3));
+                const uint4 b = make_uint4((q.x >> 4 & LOW4) | fifth(h, 4), (q.y >> 4 & LOW4) | fifth(h, 5),
+                                           (q.z >> 4 & LOW4) | fifth(h, 6), (q.w >> 4 & LOW4) | fifth(h, 7));
                 s[r] += byte_value(scales, 2 * r + half) * dot_bytes(a, b, x);
                 m[r] += byte_value(mins, 2 * r + half) * (x.s.y + x.s.w);
             }
@@ -178,7 +184,7 @@ struct TileQ6_K {
     static constexpr int WORDS = 12;
     template <class R> INLINE static void load(const uint8_t* s, int lane, R& o) {
         load_codes(s, lane, o);
-        const uint4 h0 = stream16(s + 2048, lane), h1 = stream16(s + 2048, 32 + lane);
+        const uint4 h0 = stream16(s + 2048, chunk_of(lane)), h1 = stream16(s + 2048, 32 + chunk_of(lane));
         const uint2 scales = stream8(s + 3072, lane);
         o.x[0] = stream2(s + 3328, lane / 4);
         o.x[1] = stream2(s + 3328, lane / 4 + 8);
@@ -195,11 +201,12 @@ struct TileQ6_K {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 const uint4 q = o.w[2 * r + half];
-                const uint32_t h = o.x[4 + 4 * r + 2 * half], i = o.x[5 + 4 * r + 2 * half];
-                const int a = dot16((q.x & LOW4) | (h << 4 & HIGH), (q.x >> 4 & LOW4) | (h << 2 & HIGH),
-                                    (q.y & LOW4) | (h & HIGH), (q.y >> 4 & LOW4) | (h >> 2 & HIGH), x.a);
-                const int b = dot16((q.z & LOW4) | (i << 4 & HIGH), (q.z >> 4 & LOW4) | (i << 2 & HIGH),
-                                    (q.w & LOW4) | (i & HIGH), (q.w >> 4 & LOW4) | (i >> 2 & HIGH), x.b);
+                const uint32_t* h = o.x + 4 + 4 * r;
+                auto low = [&](int i) { return (half == 0 ? h[i] << 4 : h[i]) & HIGH; };
+                auto high = [&](int i) { return (half == 0 ? h[i] << 2 : h[i] >> 2) & HIGH; };
+                const int a = dot16((q.x & LOW4) | low(0), (q.y & LOW4) | low(1), (q.z & LOW4) | low(2), (q.w & LOW4) | low(3), x.a);
+                const int b = dot16((q.x >> 4 & LOW4) | high(0), (q.y >> 4 & LOW4) | high(1), (q.z >> 4 & LOW4) | high(2),
+                                    (q.w >> 4 & LOW4) | high(3), x.b);
                 s[r] += signed_byte_value(o.x[2 + r], 2 * half) * (static_cast<float>(a) * x.s.x - 32.0f * x.s.y);
                 s[r] += signed_byte_value(o.x[2 + r], 2 * half + 1) * (static_cast<float>(b) * x.s.z - 32.0f * x.s.w);
             }

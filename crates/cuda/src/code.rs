@@ -41,6 +41,7 @@ files! {
     "expert_hopper_q8_0",
     "expert_matvec",
     "experts",
+    "few",
     "flash",
     "hopper_bf16",
     "hopper_f16",

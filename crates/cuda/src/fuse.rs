@@ -81,6 +81,14 @@ impl Products {
         (graph.node(first).ins[0], None)
     }
 
+    /// The activation of the gated unit, as kernels know it; 0 without one.
+    pub(crate) fn gate_kind(&self, graph: &Graph) -> u32 {
+        match self.glu.map(|n| &graph.node(n).op) {
+            Some(Op::Glu(activation)) => *activation as u32,
+            _ => 0,
+        }
+    }
+
     /// A gated unit that alone reads two products of one shape and type.
     fn gate(&self, graph: &Graph, weights: &WeightTable) -> Option<NodeId> {
         let [a, b] = self.linears[..] else { return None };

@@ -61,7 +61,7 @@ args! {
         used: u32,
     }
 
-    /// `x + y`, or its norm, as activations of products: int8 of one row, or a 16-bit image of many.
+    /// `x + y`, or its norm, as activations of products: int8 of one row, or an image of many.
     ActsArgs {
         /// Count of rows; or null for one.
         rows: Ptr<u32>,
@@ -77,12 +77,12 @@ args! {
         /// Weights of the norm, `[cols]`; or null for none.
         norm: Ptr<f32>,
         out: Mut<u8>,
-        /// Of images: `[rows]`.
+        /// Of 16-bit images: `[rows]`; of the int8 image the sums of squares of a norm, `[rows, blocks]`.
         scale: Mut<f32>,
         eps: f32,
         cols: u32,
         k_tiles: u32,
-        /// Of images: groups of 8 rows in the buffer.
+        /// Of 16-bit images: groups of 8 rows in the buffer.
         groups: u32,
         tails: u32,
         unused: u32,
@@ -116,6 +116,26 @@ args! {
         /// Parts in which results are left, the first in `out`, the others in `tail`; 0 for whole results.
         parts: u32,
         unused: u32,
+    }
+
+    /// Large products of up to 8 rows with a matrix, or with those of a gate.
+    FewArgs {
+        seg: [Segment; 2],
+        /// Count of rows.
+        tokens: Ptr<u32>,
+        /// The int8 image.
+        acts: Ptr<u8>,
+        /// Sums of squares, from which rows have their factor, `[tokens, norm_parts]`; or null.
+        squares: Ptr<f32>,
+        /// From one summand of results to the next, behind the first.
+        slab: u64,
+        k_tiles: u32,
+        /// Tiles of columns that a block takes. Of each such part results have a summand: the first in `out`, the others in `tail`.
+        part_tiles: u32,
+        gate: u32,
+        norm_parts: u32,
+        norm_cols: u32,
+        eps: f32,
     }
 
     /// Tokens of one expert, side by side in the image.

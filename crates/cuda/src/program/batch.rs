@@ -4,6 +4,7 @@ use wootz_graph::op::Op;
 use wootz_graph::{Graph, RunError, Step};
 use wootz_quant::WeightType;
 
+use super::few::{self, Few};
 use super::matvec::{Matrix, SEGMENTS, groups, types};
 use super::{Resolver, Tails, Value};
 use crate::args::{ActsArgs, Mut, ProductArgs, Ptr, Segment};
@@ -66,7 +67,7 @@ pub(super) fn image_fits(rows: u32, cols: u32) -> bool {
 /// Scratch memory of a step: the image, then a scale of each row.
 pub(crate) fn scratch_bytes(graph: &Graph, products: &Products, rows: u32) -> usize {
     let cols = graph.ty(products.input(graph).0).cols();
-    image_bytes(rows, cols) + 4 * image_rows(rows) as usize
+    (image_bytes(rows, cols) + 4 * image_rows(rows) as usize).max(few::scratch_bytes(cols))
 }
 
 /// A kernel with its shape.
@@ -165,6 +166,19 @@ impl Resolver<'_> {
             && value.most <= SMALL
             && outs.into_iter().all(|v| self.forms.takes_parts(v, self.apart));
         for own in groups {
+            let few = Few::new(
+                &own,
+                value,
+                products.glu.is_some(),
+                in_parts,
+                self.properties.multiprocessors,
+                self.properties.shared_per_block,
+            );
+            if let Some(few) = few.filter(|_| packed.is_none()) {
+                launches.extend(self.few(&few, &products, &own, &acts, image)?);
+                acts.x_out = Mut::NULL;
+                continue;
+            }
             let bf16 = own[0].ty == WeightType::BF16;
             if packed.replace(bf16) != Some(bf16) {
                 launches.push(pack(bf16, value.most, &acts));
@@ -186,10 +200,6 @@ impl Resolver<'_> {
     ) -> Result<Launch, RunError> {
         let graph = &self.plan.graph;
         let (ty, gated) = (matrices[0].ty, products.glu.is_some());
-        let gate = match products.glu.map(|n| &graph.node(n).op) {
-            Some(Op::Glu(activation)) => *activation as u32,
-            _ => 0,
-        };
         let mut seg = [Segment::EMPTY; SEGMENTS];
         for (segment, matrix) in seg.iter_mut().zip(matrices) {
             let maker = products.glu.unwrap_or(matrix.node);
@@ -221,7 +231,7 @@ impl Resolver<'_> {
             segs: matrices.len() as u32,
             k_tiles: acts.k_tiles,
             groups: acts.groups,
-            gate,
+            gate: products.gate_kind(graph),
             stages: shape.stages,
             factor: tiles::factor(ty),
             parts,

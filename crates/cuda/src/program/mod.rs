@@ -4,6 +4,7 @@ pub(crate) mod attend;
 pub(crate) mod batch;
 #[cfg(test)]
 mod expert_tests;
+mod few;
 mod forms;
 mod matvec;
 pub(crate) mod recurrent;

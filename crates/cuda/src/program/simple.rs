@@ -14,6 +14,8 @@ use crate::select::{ADD_NORM, Kernels, LINEAR_F32};
 const THREADS: u32 = 256;
 /// Threads of a block that looks up a part of a row: few, so that one row has many blocks.
 const EMBED_THREADS: u32 = 64;
+/// Elements that a thread looks up.
+const EMBED_PIECE: u32 = 16;
 /// Blocks that fill any device a few times over, for kernels whose threads take several elements.
 const MANY_BLOCKS: u32 = 2048;
 /// Columns of a group up to which a warp normalises it.
@@ -165,7 +167,7 @@ impl Resolver<'_> {
     }
 
     fn look_up(&self, args: EmbedArgs, out: Value) -> Result<Launch, RunError> {
-        let pieces = out.cols.div_ceil(8);
+        let pieces = out.cols.div_ceil(EMBED_PIECE);
         let grid = [out.most, pieces.div_ceil(EMBED_THREADS), 1];
         Ok(Launch::new(Kernel::new("embed", "embed"), grid, EMBED_THREADS, &args))
     }
