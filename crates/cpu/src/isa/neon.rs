@@ -169,13 +169,10 @@ impl Simd for Neon {
         fn i_add(a: Self::I, b: Self::I) -> Self::I { all!(vaddq_s32; a, b) }
         fn i_sub(a: Self::I, b: Self::I) -> Self::I { all!(vsubq_s32; a, b) }
         fn i_dot_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
-            let (a, b) = (all!(vreinterpretq_s16_s32; a), all!(vreinterpretq_s16_s32; b));
-            let products = |i: usize| {
-                let low = vmull_s16(vget_low_s16(a[i]), vget_low_s16(b[i]));
-                vpaddq_s32(low, vmull_high_s16(a[i], b[i]))
-            };
-            let products = [products(0), products(1), products(2), products(3)];
-            all!(vaddq_s32; sum, products)
+            from_fn(|i| {
+                let sum = vmlal_s16(sum[i], vmovn_s32(a[i]), vmovn_s32(b[i]));
+                vmlal_s16(sum, vshrn_n_s32::<16>(a[i]), vshrn_n_s32::<16>(b[i]))
+            })
         }
         fn i_max(a: Self::I, b: Self::I) -> Self::I { all!(vmaxq_s32; a, b) }
         fn i_largest(a: Self::I) -> i32 { vmaxvq_s32(vmaxq_s32(vmaxq_s32(a[0], a[1]), vmaxq_s32(a[2], a[3]))) }
