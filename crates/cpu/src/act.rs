@@ -3,9 +3,10 @@
 //! Tokens are grouped in tiles of up to [`Simd::TOKENS`]; inside a tile every value lies token beside token, so
 //! that a kernel reads one tile from front to back. Per block of a tile of `t` tokens:
 //! * [`ActForm::Float`]: `x[cols][t]` f32;
-//! * [`ActForm::Int8`]: `q[8][t]` groups of four i8, `d[t]` f32, `m[t]` one of eight words of 256 elements, the scale
-//!   rounded to f16, `d16[t]` f32, with `s16[t]` f32 (`d16` times the sum of `q`), and the start values of the integer sums
-//!   for code offsets 8, 16 and 128, `[t]` each, and for offset 32 `[2][t]`, one for each 16 elements.
+//! * [`ActForm::Int8`]: `q[8][t]` groups of four i8, or `q[4][t]` of eight ([`Simd::EIGHTS`]), `d[t]` f32, `m[t]` one of
+//!   eight words of 256 elements, the scale rounded to f16, `d16[t]` f32, with `s16[t]` f32 (`d16` times the sum of `q`), and
+//!   the start values of the integer sums for code offsets 8, 16 and 128, `[t]` each, and for offset 32 `[2][t]`, one for
+//!   each 16 elements.
 //!
 //! What K types multiply their minimums with, `d` times the sum of `q`, is kept for 256 elements together: the eight values
 //! as i16 with one scale, the largest magnitude / 32767. The first four blocks have a pair each as `m`, of the blocks 0 and
@@ -88,6 +89,12 @@ pub(crate) mod field {
     pub(crate) const ABS: usize = 68;
     /// `flip`.
     pub(crate) const FLIP: usize = 100;
+}
+
+/// Where a block of a tile of `tokens` has group `at` of the eight groups `q` of token `t`, four bytes.
+#[inline(always)]
+pub(crate) const fn group_at<S: Simd>(at: usize, tokens: usize, t: usize) -> usize {
+    if S::EIGHTS { (at / 2 * tokens + t) * 8 + at % 2 * 4 } else { (at * tokens + t) * 4 }
 }
 
 /// A run of tokens that one kernel call works on.
@@ -377,10 +384,10 @@ impl WriteRow<'_> {
         for (b, x) in self.x.as_chunks::<BLOCK>().0.iter().enumerate() {
             // SAFETY: there is one block for each 32 columns.
             let out = unsafe { self.out.add(b * block_bytes) };
+            // SAFETY: every field that a form names lies inside its block.
+            let put_at = |at: usize, value: u32| unsafe { out.add(at).cast::<u32>().write_unaligned(value) };
             let put = |field: usize, index: usize, value: u32| {
-                let at = field * self.tokens + (index * self.tokens + self.slot) * 4;
-                // SAFETY: every field that a form names lies inside its block.
-                unsafe { out.add(at).cast::<u32>().write_unaligned(value) };
+                put_at(field * self.tokens + (index * self.tokens + self.slot) * 4, value);
             };
             // Per 16 elements: sums of the even and of the odd pairs.
             let mut sums = [[0i32; 2]; 2];
@@ -389,7 +396,8 @@ impl WriteRow<'_> {
             let d = unsafe {
                 quantize::<S>(x, |i, q| {
                     for (c, group) in q.as_chunks::<4>().0.iter().enumerate() {
-                        put(0, 4 * i + c, u32::from_le_bytes(group.map(|v| v as u8)));
+                        let at = group_at::<S>(4 * i + c, self.tokens, self.slot);
+                        put_at(at, u32::from_le_bytes(group.map(|v| v as u8)));
                         sums[i][0] += i32::from(group[0]) + i32::from(group[1]);
                         sums[i][1] += i32::from(group[2]) + i32::from(group[3]);
                         if S::MAGNITUDES {

@@ -27,11 +27,13 @@ pub enum Isa {
     Avx512,
     /// NEON with the dot-product instructions.
     Neon,
+    /// NEON with the dot-product and the 8-bit matrix instructions.
+    I8mm,
 }
 
 impl Isa {
     /// All instruction sets, the plainest first.
-    pub const ALL: [Isa; 5] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Neon];
+    pub const ALL: [Isa; 6] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Neon, Isa::I8mm];
 
     /// The name, as [`from_name`](Isa::from_name) reads it.
     pub const fn name(self) -> &'static str {
@@ -41,6 +43,7 @@ impl Isa {
             Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
             Isa::Neon => "neon",
+            Isa::I8mm => "i8mm",
         }
     }
 
@@ -77,6 +80,8 @@ impl Isa {
             }
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
+            #[cfg(target_arch = "aarch64")]
+            Isa::I8mm => Isa::Neon.is_available() && std::arch::is_aarch64_feature_detected!("i8mm"),
             #[allow(unreachable_patterns)]
             _ => false,
         }
@@ -117,6 +122,8 @@ impl Isa {
                 Isa::Avx512 => avx512::Avx512::enter(op),
                 #[cfg(target_arch = "aarch64")]
                 Isa::Neon => neon::Neon::enter(op),
+                #[cfg(target_arch = "aarch64")]
+                Isa::I8mm => neon::I8mm::enter(op),
                 _ => scalar::Scalar::enter(op),
             }
         }
@@ -186,6 +193,8 @@ pub(crate) trait Simd: Copy + 'static {
     const ROWS: [usize; 2];
     /// Whether matrix products gain from codes expanded to bytes once for many tiles.
     const EXPAND: bool;
+    /// Whether activations lie in groups of eight of one token, for [`expanded_sums`](Simd::expanded_sums), not of four.
+    const EIGHTS: bool;
     /// Whether wide products need activations as absolute values and sign masks, and the sums of the negative ones.
     const MAGNITUDES: bool;
 
@@ -309,6 +318,26 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I;
     /// `a` plus `sum` times `scale`, which is in -32..=31.
     unsafe fn add_scaled_wide(a: Self::Block, sum: Self::I, scale: Self::Scale) -> Self::Block;
+
+    /// Writes the codes of eight columns, two vectors with this offset, as [`expanded_sums`](Simd::expanded_sums) reads
+    /// them; as they are where it reads none.
+    #[inline(always)]
+    unsafe fn expand(p: *mut u8, codes: [Self::I; 2], _offset: u8) {
+        // SAFETY: the caller has room for both.
+        unsafe {
+            Self::i_store(p, codes[0]);
+            Self::i_store(p.add(64), codes[1]);
+        }
+    }
+    /// Products of `8 * N` columns of expanded codes, less their offset, with an even number of tokens; `None` where there
+    /// is no better way than to load the codes and to multiply them one vector and one token at a time.
+    #[inline(always)]
+    unsafe fn expanded_sums<const T: usize, const N: usize>(
+        _codes: *const u8,
+        _x: *const u8,
+    ) -> Option<[Self::Sum; T]> {
+        None
+    }
 }
 
 /// Writes the functions of a [`Simd`] implementation, each inlined always, its body one unsafe block.

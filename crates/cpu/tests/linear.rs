@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Rng, isas, random_activations, random_weights};
+use common::{Rng, isas, random_activations, random_weights, with_scales};
 use wootz_cpu::pool::Pool;
 use wootz_cpu::{
     ActForm, Activations, CpuError, Isa, Linear, LinearSet, PackedMatrix, StoredMatrix, Weights, linear,
@@ -97,6 +97,29 @@ fn wide_rows_and_many_tokens_give_the_same_bits() {
                 let found = bits(&multiply(isa, &pool, &weights, &x, batch));
                 let first = found.iter().zip(&expected).position(|(a, b)| a != b);
                 assert_eq!(first, None, "{ty}, {isa}, batch {batch}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_codes_give_the_same_bits() {
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng(10);
+    // Enough tokens for expanded codes, and one more.
+    let (rows, cols, tokens) = (21, 512, 17);
+    for ty in WeightType::ALL.iter().copied().filter(|ty| ActForm::of(*ty) == ActForm::Int8) {
+        // All products of a sum are as large as they can be, of both signs.
+        let x: Vec<f32> = (0..tokens * cols).map(|i| if i / cols % 2 == 0 { 1.0 } else { -1.0 }).collect();
+        for byte in [0x00, 0x7f, 0x80, 0xff] {
+            let source = with_scales(ty, vec![byte; rows * ty.row_bytes(cols).unwrap()], &mut rng);
+            let weights = PackedMatrix::pack(ty, rows, cols, &source).unwrap();
+            let expected = bits(&multiply(Isa::Scalar, &pool, &weights, &x, 1));
+            for isa in isas() {
+                for batch in [1, tokens] {
+                    let found = bits(&multiply(isa, &pool, &weights, &x, batch));
+                    assert!(found == expected, "{ty}, {isa}, byte {byte}, batch {batch}");
+                }
             }
         }
     }

@@ -87,6 +87,7 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
     const ROWS: [usize; 2] = [6, 2];
     const PAIRS: bool = !VNNI;
     const EXPAND: bool = true;
+    const EIGHTS: bool = false;
     const MAGNITUDES: bool = !VNNI;
 
     #[inline]

@@ -24,6 +24,7 @@ impl Simd for Avx512 {
     const PAIRS: bool = false;
     const ROWS: [usize; 2] = [12, 12];
     const EXPAND: bool = false;
+    const EIGHTS: bool = false;
     const MAGNITUDES: bool = false;
 
     #[inline]

@@ -1,13 +1,19 @@
-//! NEON with dot products: a virtual vector is four registers; codes are made signed, so sums start at zero.
+//! NEON with dot products, and with matrix products: a virtual vector is four registers; codes are made signed, so sums
+//! start at zero.
 
 use super::{LANES, Op, Simd, simd_functions};
 use std::arch::aarch64::*;
 use std::arch::asm;
 use std::array::from_fn;
 
-/// The NEON machine.
+/// A machine with NEON and dot products, with or without 8-bit matrix products.
 #[derive(Clone, Copy)]
-pub(crate) struct Neon;
+pub(crate) struct Quads<const I8MM: bool>;
+
+/// The machine with dot products alone.
+pub(crate) type Neon = Quads<false>;
+/// The machine with matrix products.
+pub(crate) type I8mm = Quads<true>;
 
 type Four<T> = [T; 4];
 
@@ -32,6 +38,56 @@ unsafe fn sdot(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
         );
     }
     sum
+}
+
+/// `sdot` with the four bytes in lane `LANE` of `x` for all lanes.
+///
+/// # Safety
+/// The processor has the dot-product instructions.
+#[inline(always)]
+unsafe fn sdot_lane<const LANE: usize>(mut sum: int32x4_t, codes: int8x16_t, x: int8x16_t) -> int32x4_t {
+    // SAFETY: works on its operands alone; the processor has the instruction.
+    unsafe {
+        asm!(
+            ".arch_extension dotprod",
+            "sdot {sum:v}.4s, {codes:v}.16b, {x:v}.4b[{lane}]",
+            sum = inout(vreg) sum, codes = in(vreg) codes, x = in(vreg) x, lane = const LANE,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
+/// `smmla`, whose intrinsic is not stable yet: each half of `a` times each half of `b`, eight products in a sum; lane
+/// `2 * i + j` has half `i` of `a` and half `j` of `b`.
+///
+/// # Safety
+/// The processor has the 8-bit matrix instructions.
+#[inline(always)]
+unsafe fn smmla(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    // SAFETY: works on its operands alone; the processor has the instruction.
+    unsafe {
+        asm!(
+            ".arch_extension i8mm",
+            "smmla {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+            sum = inout(vreg) sum, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
+/// The lower halves of `a` and `b`, and their upper halves.
+///
+/// # Safety
+/// The processor has NEON.
+#[inline(always)]
+unsafe fn halves(a: int32x4_t, b: int32x4_t) -> [int32x4_t; 2] {
+    // SAFETY: works on registers; the processor has the instructions.
+    unsafe {
+        let (a, b) = (vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b));
+        [vreinterpretq_s32_s64(vzip1q_s64(a, b)), vreinterpretq_s32_s64(vzip2q_s64(a, b))]
+    }
 }
 
 /// Four f16 at `p` as f32; the intrinsic is not stable yet.
@@ -81,7 +137,7 @@ unsafe fn larger(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) }
 }
 
-impl Simd for Neon {
+impl<const I8MM: bool> Simd for Quads<I8MM> {
     type F = Four<float32x4_t>;
     type I = Four<int32x4_t>;
     type X = int8x16_t;
@@ -96,17 +152,60 @@ impl Simd for Neon {
     const PAIRS: bool = false;
     const ROWS: [usize; 2] = [6, 2];
     const EXPAND: bool = true;
+    const EIGHTS: bool = true;
     const MAGNITUDES: bool = false;
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {
         #[target_feature(enable = "neon,dotprod")]
-        unsafe fn with_features<O: Op>(op: O) -> O::Output {
+        unsafe fn without_i8mm<O: Op>(op: O) -> O::Output {
             // SAFETY: the features of this function are those of `Neon`.
             unsafe { op.call::<Neon>() }
         }
+        #[target_feature(enable = "neon,dotprod,i8mm")]
+        unsafe fn with_i8mm<O: Op>(op: O) -> O::Output {
+            // SAFETY: the features of this function are those of `I8mm`.
+            unsafe { op.call::<I8mm>() }
+        }
         // SAFETY: the caller knows that the processor has them.
-        unsafe { with_features(op) }
+        unsafe { if I8MM { with_i8mm(op) } else { without_i8mm(op) } }
+    }
+
+    /// A matrix product takes two tokens and two rows, so that a lane of a sum is first one of two tokens and one of two
+    /// rows; that they are sorted once, at the end, costs less than scales in the order of the products would.
+    #[inline(always)]
+    unsafe fn expanded_sums<const T: usize, const N: usize>(
+        codes: *const u8,
+        x: *const u8,
+    ) -> Option<[Self::Sum; T]> {
+        // SAFETY: as the caller promises: `N` times 128 bytes of codes, and eight activations for each token.
+        unsafe {
+            let mut sums = [Self::i_zero(); T];
+            for n in 0..N {
+                for t in (0..T).step_by(2) {
+                    let x = vld1q_s8(x.add((n * T + t) * 8).cast());
+                    for i in 0..4 {
+                        let at = codes.add(128 * n + 32 * i).cast();
+                        let (a, b) = (vld1q_s8(at), vld1q_s8(at.add(16)));
+                        if I8MM {
+                            sums[t][i] = smmla(sums[t][i], x, a);
+                            sums[t + 1][i] = smmla(sums[t + 1][i], x, b);
+                        } else {
+                            sums[t][i] = sdot_lane::<1>(sdot_lane::<0>(sums[t][i], a, x), b, x);
+                            sums[t + 1][i] = sdot_lane::<3>(sdot_lane::<2>(sums[t + 1][i], a, x), b, x);
+                        }
+                    }
+                }
+            }
+            if I8MM {
+                for t in (0..T).step_by(2) {
+                    for i in 0..4 {
+                        [sums[t][i], sums[t + 1][i]] = halves(sums[t][i], sums[t + 1][i]);
+                    }
+                }
+            }
+            Some(sums)
+        }
     }
 
     simd_functions! {
@@ -169,13 +268,10 @@ impl Simd for Neon {
         fn i_add(a: Self::I, b: Self::I) -> Self::I { all!(vaddq_s32; a, b) }
         fn i_sub(a: Self::I, b: Self::I) -> Self::I { all!(vsubq_s32; a, b) }
         fn i_dot_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
-            let (a, b) = (all!(vreinterpretq_s16_s32; a), all!(vreinterpretq_s16_s32; b));
-            let products = |i: usize| {
-                let low = vmull_s16(vget_low_s16(a[i]), vget_low_s16(b[i]));
-                vpaddq_s32(low, vmull_high_s16(a[i], b[i]))
-            };
-            let products = [products(0), products(1), products(2), products(3)];
-            all!(vaddq_s32; sum, products)
+            from_fn(|i| {
+                let sum = vmlal_s16(sum[i], vmovn_s32(a[i]), vmovn_s32(b[i]));
+                vmlal_s16(sum, vshrn_n_s32::<16>(a[i]), vshrn_n_s32::<16>(b[i]))
+            })
         }
         fn i_max(a: Self::I, b: Self::I) -> Self::I { all!(vmaxq_s32; a, b) }
         fn i_largest(a: Self::I) -> i32 { vmaxvq_s32(vmaxq_s32(vmaxq_s32(a[0], a[1]), vmaxq_s32(a[2], a[3]))) }
@@ -229,5 +325,17 @@ impl Simd for Neon {
         fn wide_start(_p: *const u8) -> Self::I { Self::i_zero() }
         fn dot_wide(sum: Self::I, codes: Self::Wide, x: Self::WideX) -> Self::I { from_fn(|i| sdot(sum[i], codes[i], x)) }
         fn add_scaled_wide(a: Self::Block, sum: Self::I, scale: Self::Scale) -> Self::Block { all!(vmlaq_s32; a, sum, scale) }
+
+        /// For each four rows the first and the last four columns; for matrix products two rows with eight columns each.
+        fn expand(p: *mut u8, codes: [Self::I; 2], offset: u8) {
+            let (first, last) = (Self::codes(codes[0], offset), Self::codes(codes[1], offset));
+            let (first, last) = (all!(vreinterpretq_s32_s8; first), all!(vreinterpretq_s32_s8; last));
+            for i in 0..4 {
+                let (a, b) = (first[i], last[i]);
+                let pair = if I8MM { [vzip1q_s32(a, b), vzip2q_s32(a, b)] } else { [a, b] };
+                vst1q_s32(p.add(32 * i).cast(), pair[0]);
+                vst1q_s32(p.add(32 * i + 16).cast(), pair[1]);
+            }
+        }
     }
 }

@@ -49,6 +49,7 @@ impl Simd for Scalar {
     const PAIRS: bool = false;
     const ROWS: [usize; 2] = [6, 2];
     const EXPAND: bool = true;
+    const EIGHTS: bool = false;
     const MAGNITUDES: bool = false;
 
     #[inline]

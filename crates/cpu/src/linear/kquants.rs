@@ -5,9 +5,9 @@
 //! Times the activations' scales they add up over the block; then comes one f32 step with the scale of the weights'
 //! block (two with minimums).
 
-use super::legacy::{IQ4_CODES, fives, nibbles, wide_x};
+use super::legacy::{IQ4_CODES, expanded_sums, fives, nibbles, sum_totals, wide_x};
 use super::tile::Format;
-use crate::act::{ActForm, field};
+use crate::act::{ActForm, BLOCK, field, group_at};
 use crate::isa::{LANES, Simd};
 
 const HALF: usize = 2 * LANES;
@@ -59,7 +59,7 @@ unsafe fn dot<S: Simd, const T: usize>(
     for t in 0..T {
         // SAFETY: `a` is the block of activations.
         unsafe {
-            let x = S::x_broadcast(a.add((at * T + t) * 4));
+            let x = S::x_broadcast(a.add(group_at::<S>(at, T, t)));
             sums[t] = if first { S::dot_first(codes, x) } else { S::dot(sums[t], codes, x) };
         }
     }
@@ -202,13 +202,18 @@ impl<const HIGH: bool> Format for FourK<HIGH> {
                         let codes = codes.wrapping_add(j * 32 * LANES);
                         let scale = S::scale_u8(factors);
                         factors = S::i_shr::<8>(factors);
-                        let mut high = Self::high::<S>(q);
-                        let (mut block, mut sums) = ([S::block_zero(); T], [S::sum_zero(); T]);
-                        Self::half::<S, T, EXPANDED, 0>(q, codes, a, &mut high, &mut sums);
-                        if Self::SPLIT && S::PAIRS {
-                            add_scaled::<S, T>(&mut block, &sums, scale);
-                        }
-                        Self::half::<S, T, EXPANDED, 2>(q, codes, a, &mut high, &mut sums);
+                        let mut block = [S::block_zero(); T];
+                        let sums = if let Some(sums) = expanded_sums::<S, T, EXPANDED, 4>(codes, a) {
+                            sums
+                        } else {
+                            let (mut high, mut sums) = (Self::high::<S>(q), [S::sum_zero(); T]);
+                            Self::half::<S, T, EXPANDED, 0>(q, codes, a, &mut high, &mut sums);
+                            if Self::SPLIT && S::PAIRS {
+                                add_scaled::<S, T>(&mut block, &sums, scale);
+                            }
+                            Self::half::<S, T, EXPANDED, 2>(q, codes, a, &mut high, &mut sums);
+                            sums
+                        };
                         add_scaled::<S, T>(&mut block, &sums, scale);
                         add_block::<S, T>(&mut totals, &block, a);
                     }
@@ -227,10 +232,11 @@ impl<const HIGH: bool> Format for FourK<HIGH> {
                 let q = w.add(j / 8 * Self::BYTES * LANES + 256 + j % 8 * Self::RUN);
                 let codes = codes.add(j * 32 * LANES);
                 let mut high = Self::high::<S>(q);
-                for v in 0..4 {
+                for v in [0, 2] {
                     let (low, top) = Self::codes::<S>(q, v, &mut high);
-                    S::i_store(codes.add(64 * v), low);
-                    S::i_store(codes.add(64 * (4 + v)), top);
+                    let (next_low, next_top) = Self::codes::<S>(q, v + 1, &mut high);
+                    S::expand(codes.add(64 * v), [low, next_low], 0);
+                    S::expand(codes.add(64 * (4 + v)), [top, next_top], 0);
                 }
             }
         }
@@ -281,6 +287,31 @@ unsafe fn run_blocks<S: Simd, const T: usize>(a: *const u8, g: usize) -> (*const
 unsafe fn start32<const T: usize, const PART: usize>(a: *const u8, t: usize) -> *const u8 {
     // SAFETY: the caller passes a block of activations and one of its tokens.
     unsafe { a.add(field::STARTS32 * T + (PART % 2 * T + t) * 4) }
+}
+
+/// The sums of part `PART` of a run, where the instruction set has its own way with expanded codes.
+#[inline(always)]
+unsafe fn part_sums<S: Simd, const T: usize, const EXPANDED: bool, const PART: usize>(
+    codes: *const u8,
+    a: *const u8,
+) -> Option<[S::Sum; T]> {
+    // SAFETY: the caller passes the codes of a run and the part's block of activations, in which an odd part is the
+    // second half.
+    unsafe {
+        expanded_sums::<S, T, EXPANDED, 2>(codes.wrapping_add(256 * PART), a.add(PART % 2 * (BLOCK / 2 * T)))
+    }
+}
+
+/// Writes the expanded codes of the vectors `v` and `v + 1` of part `PART` of a run.
+#[inline(always)]
+unsafe fn expand_part<S: Simd, const PART: usize>(
+    codes: *mut u8,
+    v: usize,
+    offset: u8,
+    mut vector: impl FnMut(usize) -> S::I,
+) {
+    // SAFETY: the caller has room for the codes of a run.
+    unsafe { S::expand(codes.add(64 * (4 * PART + v)), [vector(v), vector(v + 1)], offset) }
 }
 
 /// A type with a scale for each 16 elements, read in runs of four such parts.
@@ -396,14 +427,19 @@ impl Parts for Q6K {
         // SAFETY: the caller passes a run, its codes and the part's block of activations.
         unsafe {
             let run = S::again::<PART>(run);
-            let mut sums = [S::sum_zero(); T];
-            for t in 0..T {
-                sums[t] = S::sum_start(start32::<T, PART>(a, t));
-            }
-            for v in 0..4 {
-                let vector = code::<S, EXPANDED>(codes, 4 * PART + v, || Self::codes::<S, PART>(run, v));
-                dot::<S, T>(&mut sums, S::codes(vector, 32), a, 4 * (PART % 2) + v, false);
-            }
+            let sums = if let Some(sums) = part_sums::<S, T, EXPANDED, PART>(codes, a) {
+                sums
+            } else {
+                let mut sums = [S::sum_zero(); T];
+                for t in 0..T {
+                    sums[t] = S::sum_start(start32::<T, PART>(a, t));
+                }
+                for v in 0..4 {
+                    let vector = code::<S, EXPANDED>(codes, 4 * PART + v, || Self::codes::<S, PART>(run, v));
+                    dot::<S, T>(&mut sums, S::codes(vector, 32), a, 4 * (PART % 2) + v, false);
+                }
+                sums
+            };
             add_scaled::<S, T>(block, &sums, S::scale_i8(byte::<S, PART>(scales)));
         }
     }
@@ -449,11 +485,11 @@ impl Format for Q6K {
             unsafe {
                 let run = w.add(g / 4 * 210 * LANES + HALF + 832 * (g % 4));
                 let codes = codes.add(g * 64 * LANES);
-                for v in 0..4 {
-                    S::i_store(codes.add(64 * v), Self::codes::<S, 0>(run, v));
-                    S::i_store(codes.add(64 * (4 + v)), Self::codes::<S, 1>(run, v));
-                    S::i_store(codes.add(64 * (8 + v)), Self::codes::<S, 2>(run, v));
-                    S::i_store(codes.add(64 * (12 + v)), Self::codes::<S, 3>(run, v));
+                for v in [0, 2] {
+                    expand_part::<S, 0>(codes, v, 32, |v| Self::codes::<S, 0>(run, v));
+                    expand_part::<S, 1>(codes, v, 32, |v| Self::codes::<S, 1>(run, v));
+                    expand_part::<S, 2>(codes, v, 32, |v| Self::codes::<S, 2>(run, v));
+                    expand_part::<S, 3>(codes, v, 32, |v| Self::codes::<S, 3>(run, v));
                 }
             }
         }
@@ -481,11 +517,17 @@ impl Q2K {
         unsafe {
             let run = S::again::<PART>(run);
             let (bytes, mask) = (byte::<S, PART>(bytes), S::i_splat(15));
-            let mut sums = [S::sum_zero(); T];
-            for v in 0..4 {
-                let vector = code::<S, EXPANDED>(codes, 4 * PART + v, || pairs::<S, PART>(run.add(64), v));
-                dot::<S, T>(&mut sums, S::codes(vector, 0), a, 4 * (PART % 2) + v, v == 0);
-            }
+            let sums = if let Some(sums) = part_sums::<S, T, EXPANDED, PART>(codes, a) {
+                sums
+            } else {
+                let mut sums = [S::sum_zero(); T];
+                for v in 0..4 {
+                    let vector =
+                        code::<S, EXPANDED>(codes, 4 * PART + v, || pairs::<S, PART>(run.add(64), v));
+                    dot::<S, T>(&mut sums, S::codes(vector, 0), a, 4 * (PART % 2) + v, v == 0);
+                }
+                sums
+            };
             add_scaled::<S, T>(block, &sums, S::scale_u8(S::i_and(bytes, mask)));
             let min = S::i_and(S::i_shr::<4>(bytes), mask);
             for t in 0..T {
@@ -544,11 +586,11 @@ impl Format for Q2K {
             unsafe {
                 let run = w.add(g / 4 * 84 * LANES + 2 * HALF + 320 * (g % 4) + 64);
                 let codes = codes.add(g * 64 * LANES);
-                for v in 0..4 {
-                    S::i_store(codes.add(64 * v), pairs::<S, 0>(run, v));
-                    S::i_store(codes.add(64 * (4 + v)), pairs::<S, 1>(run, v));
-                    S::i_store(codes.add(64 * (8 + v)), pairs::<S, 2>(run, v));
-                    S::i_store(codes.add(64 * (12 + v)), pairs::<S, 3>(run, v));
+                for v in [0, 2] {
+                    expand_part::<S, 0>(codes, v, 0, |v| pairs::<S, 0>(run, v));
+                    expand_part::<S, 1>(codes, v, 0, |v| pairs::<S, 1>(run, v));
+                    expand_part::<S, 2>(codes, v, 0, |v| pairs::<S, 2>(run, v));
+                    expand_part::<S, 3>(codes, v, 0, |v| pairs::<S, 3>(run, v));
                 }
             }
         }
@@ -614,16 +656,21 @@ impl Parts for Q3K {
         // SAFETY: the caller passes a run, its codes and the part's block of activations.
         unsafe {
             let run = S::again::<PART>(run);
-            let mut sums = [S::sum_zero(); T];
-            for t in 0..T {
-                sums[t] = S::sum_start_eighth(start32::<T, PART>(a, t));
-            }
-            let mut high = Self::high::<S, PART>(run);
-            for v in 0..4 {
-                let packed = || Self::codes::<S, PART>(run, v, &mut high);
-                let vector = code::<S, EXPANDED>(codes, 4 * PART + v, packed);
-                dot::<S, T>(&mut sums, S::codes(vector, 4), a, 4 * (PART % 2) + v, false);
-            }
+            let sums = if let Some(sums) = part_sums::<S, T, EXPANDED, PART>(codes, a) {
+                sums
+            } else {
+                let mut sums = [S::sum_zero(); T];
+                for t in 0..T {
+                    sums[t] = S::sum_start_eighth(start32::<T, PART>(a, t));
+                }
+                let mut high = Self::high::<S, PART>(run);
+                for v in 0..4 {
+                    let packed = || Self::codes::<S, PART>(run, v, &mut high);
+                    let vector = code::<S, EXPANDED>(codes, 4 * PART + v, packed);
+                    dot::<S, T>(&mut sums, S::codes(vector, 4), a, 4 * (PART % 2) + v, false);
+                }
+                sums
+            };
             add_scaled::<S, T>(block, &sums, S::scale_i8(byte::<S, PART>(scales)));
         }
     }
@@ -665,11 +712,11 @@ impl Format for Q3K {
                 let codes = codes.add(g * 64 * LANES);
                 let (mut h0, mut h1) = (Self::high::<S, 0>(run), Self::high::<S, 1>(run));
                 let (mut h2, mut h3) = (Self::high::<S, 2>(run), Self::high::<S, 3>(run));
-                for v in 0..4 {
-                    S::i_store(codes.add(64 * v), Self::codes::<S, 0>(run, v, &mut h0));
-                    S::i_store(codes.add(64 * (4 + v)), Self::codes::<S, 1>(run, v, &mut h1));
-                    S::i_store(codes.add(64 * (8 + v)), Self::codes::<S, 2>(run, v, &mut h2));
-                    S::i_store(codes.add(64 * (12 + v)), Self::codes::<S, 3>(run, v, &mut h3));
+                for v in [0, 2] {
+                    expand_part::<S, 0>(codes, v, 4, |v| Self::codes::<S, 0>(run, v, &mut h0));
+                    expand_part::<S, 1>(codes, v, 4, |v| Self::codes::<S, 1>(run, v, &mut h1));
+                    expand_part::<S, 2>(codes, v, 4, |v| Self::codes::<S, 2>(run, v, &mut h2));
+                    expand_part::<S, 3>(codes, v, 4, |v| Self::codes::<S, 3>(run, v, &mut h3));
                 }
             }
         }
@@ -729,22 +776,27 @@ impl Format for Iq4Xs {
                 for j in 0..8 {
                     let (q, a) = (w.add(128 + 256 * j), a.add(j * act_block::<S>() * T));
                     let codes = codes.wrapping_add(j * 32 * LANES);
-                    let mut sums = [S::i_zero(); T];
-                    for t in 0..T {
-                        sums[t] = S::wide_start(a.add(field::START128 * T + 4 * t));
-                    }
-                    for v in 0..4 {
-                        let (low, top) = if EXPANDED {
-                            (S::i_load(codes.add(64 * v)), S::i_load(codes.add(64 * (4 + v))))
-                        } else {
-                            Self::codes::<S>(q, v)
-                        };
-                        let (low, top) = (S::wide(low), S::wide(top));
+                    let sums = if let Some(sums) = expanded_sums::<S, T, EXPANDED, 4>(codes, a) {
+                        sum_totals::<S, T>(sums)
+                    } else {
+                        let mut sums = [S::i_zero(); T];
                         for t in 0..T {
-                            sums[t] = S::dot_wide(sums[t], low, wide_x::<S, T>(a, v, t));
-                            sums[t] = S::dot_wide(sums[t], top, wide_x::<S, T>(a, v + 4, t));
+                            sums[t] = S::wide_start(a.add(field::START128 * T + 4 * t));
                         }
-                    }
+                        for v in 0..4 {
+                            let (low, top) = if EXPANDED {
+                                (S::i_load(codes.add(64 * v)), S::i_load(codes.add(64 * (4 + v))))
+                            } else {
+                                Self::codes::<S>(q, v)
+                            };
+                            let (low, top) = (S::wide(low), S::wide(top));
+                            for t in 0..T {
+                                sums[t] = S::dot_wide(sums[t], low, wide_x::<S, T>(a, v, t));
+                                sums[t] = S::dot_wide(sums[t], top, wide_x::<S, T>(a, v + 4, t));
+                            }
+                        }
+                        sums
+                    };
                     let scale = S::scale_i8(even);
                     (even, odd) = (odd, S::i_shr::<8>(even));
                     let mut block = [S::block_zero(); T];
@@ -765,10 +817,11 @@ impl Format for Iq4Xs {
             unsafe {
                 let q = w.add(j / 8 * 136 * LANES + 128 + j % 8 * 256);
                 let codes = codes.add(j * 32 * LANES);
-                for v in 0..4 {
-                    let (low, top) = Self::codes::<S>(q, v);
-                    S::i_store(codes.add(64 * v), low);
-                    S::i_store(codes.add(64 * (4 + v)), top);
+                for v in [0, 2] {
+                    let ((low, top), (next_low, next_top)) =
+                        (Self::codes::<S>(q, v), Self::codes::<S>(q, v + 1));
+                    S::expand(codes.add(64 * v), [low, next_low], 128);
+                    S::expand(codes.add(64 * (4 + v)), [top, next_top], 128);
                 }
             }
         }

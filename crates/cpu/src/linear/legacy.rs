@@ -1,7 +1,7 @@
 //! Types with blocks of 32: an exact integer sum for each block, then one f32 step (two with a minimum).
 
 use super::tile::Format;
-use crate::act::{ActForm, field};
+use crate::act::{ActForm, field, group_at};
 use crate::isa::{LANES, Simd};
 use std::marker::PhantomData;
 use wootz_quant::WeightType;
@@ -221,7 +221,9 @@ impl<B: Block32> Format for Legacy<B> {
                 let w = w.add(b * B::BYTES * LANES);
                 let codes = codes.wrapping_add(b * 32 * LANES);
                 let a = a.add(b * ActForm::Int8.block_bytes(S::MAGNITUDES) * T);
-                let sums = if B::OFFSET == 128 {
+                let sums = if let Some(sums) = expanded_sums::<S, T, EXPANDED, 4>(codes, a) {
+                    sum_totals::<S, T>(sums)
+                } else if B::OFFSET == 128 {
                     wide_sums::<S, B, T, EXPANDED>(w, codes, a)
                 } else if B::LONG && S::PAIRS {
                     narrow_sums::<S, B, T, EXPANDED, 2>(w, codes, a)
@@ -249,14 +251,40 @@ impl<B: Block32> Format for Legacy<B> {
             // SAFETY: block `b` of the group and of its codes.
             unsafe {
                 let (w, codes) = (w.add(b * B::BYTES * LANES), codes.add(b * 32 * LANES));
-                let mut high = B::high::<S>(w);
+                let (mut high, mut vectors) = (B::high::<S>(w), [S::i_zero(); 8]);
                 for step in 0..4 {
                     for (at, vector) in B::codes::<S>(w, step, &mut high) {
-                        S::i_store(codes.add(64 * at), vector);
+                        vectors[at] = vector;
                     }
+                }
+                for (i, pair) in vectors.as_chunks().0.iter().enumerate() {
+                    S::expand(codes.add(128 * i), *pair, B::OFFSET);
                 }
             }
         }
+    }
+}
+
+/// The sums of `8 * N` columns where the instruction set has its own way with expanded codes.
+#[inline(always)]
+pub(super) unsafe fn expanded_sums<S: Simd, const T: usize, const EXPANDED: bool, const N: usize>(
+    codes: *const u8,
+    a: *const u8,
+) -> Option<[S::Sum; T]> {
+    // SAFETY: the caller passes the expanded codes and the activations of these columns.
+    if EXPANDED { unsafe { S::expanded_sums::<T, N>(codes, a) } } else { None }
+}
+
+/// What the sums amount to.
+#[inline(always)]
+pub(super) unsafe fn sum_totals<S: Simd, const T: usize>(sums: [S::Sum; T]) -> [S::I; T] {
+    // SAFETY: the processor has `S`.
+    unsafe {
+        let mut totals = [S::i_zero(); T];
+        for t in 0..T {
+            totals[t] = S::sum_total(sums[t]);
+        }
+        totals
     }
 }
 
@@ -303,7 +331,7 @@ unsafe fn narrow_sums<S: Simd, B: Block32, const T: usize, const EXPANDED: bool,
                     let (at, codes) = (pair[i].0, S::codes(pair[i].1, B::OFFSET));
                     let fresh = B::OFFSET == 0 && step == part * 4 / PARTS && i == 0;
                     for t in 0..T {
-                        let x = S::x_broadcast(a.add((at * T + t) * 4));
+                        let x = S::x_broadcast(a.add(group_at::<S>(at, T, t)));
                         sums[t] = if fresh { S::dot_first(codes, x) } else { S::dot(sums[t], codes, x) };
                     }
                 }
@@ -322,7 +350,7 @@ unsafe fn narrow_sums<S: Simd, B: Block32, const T: usize, const EXPANDED: bool,
 pub(super) unsafe fn wide_x<S: Simd, const T: usize>(a: *const u8, at: usize, t: usize) -> S::WideX {
     // SAFETY: the caller passes a block of activations; the fields beyond are read only where they are.
     unsafe {
-        let x = a.add((at * T + t) * 4);
+        let x = a.add(group_at::<S>(at, T, t));
         S::wide_x(x, x.wrapping_add(field::ABS * T), x.wrapping_add(field::FLIP * T))
     }
 }

@@ -40,8 +40,12 @@ fn f16_fields(ty: WeightType) -> &'static [usize] {
 
 /// GGUF bytes of `[rows, cols]`: random bits, with scales of ordinary size.
 pub fn random_weights(ty: WeightType, rows: usize, cols: usize, rng: &mut Rng) -> Vec<u8> {
-    let mut bytes: Vec<u8> =
-        (0..rows * ty.row_bytes(cols).unwrap()).map(|_| (rng.next() >> 24) as u8).collect();
+    let bytes = (0..rows * ty.row_bytes(cols).unwrap()).map(|_| (rng.next() >> 24) as u8).collect();
+    with_scales(ty, bytes, rng)
+}
+
+/// `bytes` of any content with random scales of ordinary size.
+pub fn with_scales(ty: WeightType, mut bytes: Vec<u8>, rng: &mut Rng) -> Vec<u8> {
     for block in bytes.chunks_exact_mut(ty.block_bytes()) {
         for at in f16_fields(ty) {
             let value = half::f16::from_f32(rng.unit() * 0.05);
