@@ -10,7 +10,7 @@ const SLOTS: usize = 1024;
 const FARTHEST: f32 = 87.0;
 
 /// Of so many values of a row one is looked at to guess where the end lies.
-const STRIDE: usize = 29;
+pub(super) const STRIDE: usize = 29;
 
 /// Guesses of where the end lies in a row; then all that may hold it is put in order.
 const GUESSES: usize = 4;
