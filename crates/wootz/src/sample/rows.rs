@@ -73,16 +73,27 @@ vectorized! {
     /// Sum of `e^(x - max)` of each block; none is above `max`.
     fn block_sums(values: &'a [f32], max: f32, out: &'a mut Vec<f64>) {
         out.clear();
-        for block in values.chunks(BLOCK) {
-            let mut lanes = [0.0f32; LANES];
-            let (chunks, rest) = block.as_chunks::<LANES>();
-            for chunk in chunks {
-                for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                    *lane += exp_neg(x - max);
+        let (blocks, rest) = values.as_chunks::<BLOCK>();
+        // A sum of lanes waits for each of its additions, so those of several blocks are left for later.
+        let mut waiting = [[0.0; LANES]; TILE / BLOCK];
+        for blocks in blocks.chunks(TILE / BLOCK) {
+            for (waiting, block) in waiting.iter_mut().zip(blocks) {
+                let mut lanes = [0.0f32; LANES];
+                for chunk in block.as_chunks::<LANES>().0 {
+                    for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                        *lane += exp_neg(x - max);
+                    }
                 }
+                *waiting = lanes.map(f64::from);
             }
-            let wide: f64 = lanes.iter().map(|&lane| f64::from(lane)).sum();
-            out.push(wide + rest.iter().map(|&x| f64::from(exp_neg(x - max))).sum::<f64>());
+            for lanes in &waiting[..blocks.len()] {
+                out.push(lanes.iter().sum());
+            }
+        }
+        if !rest.is_empty() {
+            let mut weights = [0.0; BLOCK];
+            weights.iter_mut().zip(rest).for_each(|(weight, &x)| *weight = exp_neg(x - max));
+            out.push(block_total(&weights[..rest.len()]));
         }
     }
 
