@@ -47,8 +47,7 @@ pub(super) fn unpack_nibbles<const SCALES: usize>(lane: &Lane<'_>, dst: &mut [u8
 /// Scales of `SCALES` bytes, then high bits, then nibbles.
 pub(super) fn pack_five<const SCALES: usize>(src: &[u8], lane: &mut LaneMut<'_>) {
     pack_scales::<SCALES>(src, lane);
-    let bits = word(src, SCALES);
-    lane.put32(SCALES * LANES, (0..8).fold(0, |high, v| high | (spread(bits >> (4 * v)) << v)));
+    lane.put32(SCALES * LANES, SWAPS.into_iter().fold(word(src, SCALES), swap));
     for v in 0..4 {
         lane.put32((SCALES + 4) * LANES + 64 * v, word(src, SCALES + 4 + 4 * v));
     }
@@ -56,8 +55,7 @@ pub(super) fn pack_five<const SCALES: usize>(src: &[u8], lane: &mut LaneMut<'_>)
 
 pub(super) fn unpack_five<const SCALES: usize>(lane: &Lane<'_>, dst: &mut [u8]) {
     unpack_scales::<SCALES>(lane, dst);
-    let high = lane.get32(SCALES * LANES);
-    set_word(dst, SCALES, (0..8).fold(0, |bits, v| bits | (gather(high >> v) << (4 * v))));
+    set_word(dst, SCALES, SWAPS.into_iter().rev().fold(lane.get32(SCALES * LANES), swap));
     for v in 0..4 {
         set_word(dst, SCALES + 4 + 4 * v, lane.get32((SCALES + 4) * LANES + 64 * v));
     }
@@ -83,12 +81,14 @@ fn unpack_scales<const SCALES: usize>(lane: &Lane<'_>, dst: &mut [u8]) {
     }
 }
 
-/// The lowest four bits, one in each byte.
-fn spread(bits: u32) -> u32 {
-    (bits & 1) | ((bits & 2) << 7) | ((bits & 4) << 14) | ((bits & 8) << 21)
-}
+/// Digits of the numbers of bits that change places, one pair after the other, to bring bit `4v + c` to `8c + v`.
+const SWAPS: [(u32, u32); 4] = [(1, 4), (0, 3), (1, 2), (0, 1)];
 
-/// The lowest bit of each byte, in the lowest four bits.
-fn gather(bytes: u32) -> u32 {
-    (bytes & 1) | ((bytes >> 7) & 2) | ((bytes >> 14) & 4) | ((bytes >> 21) & 8)
+/// Exchanges each bit whose number has binary digit `a` but not `b` with the one whose number has `b` but not `a`.
+fn swap(bits: u32, (a, b): (u32, u32)) -> u32 {
+    /// Bits whose number has a digit.
+    const WITH: [u32; 5] = [0xaaaa_aaaa, 0xcccc_cccc, 0xf0f0_f0f0, 0xff00_ff00, 0xffff_0000];
+    let shift = (1 << b) - (1 << a);
+    let differ = (bits ^ (bits >> shift)) & WITH[a as usize] & !WITH[b as usize];
+    bits ^ differ ^ (differ << shift)
 }

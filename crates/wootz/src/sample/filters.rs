@@ -15,13 +15,12 @@ pub(super) fn top_p(work: &mut Work<'_>, p: f32, min_keep: usize) {
     let mass = |total: f64| Mass { needed: f64::from(p) * total, strict: false, min_keep };
     if let Some(depth) = work.shallow(max) {
         // Few tokens are that near to the best, and they may hold enough.
-        let mass = mass(work.total(max));
-        if work.narrow(max, depth, mass) {
-            work.weigh(max);
+        let mass = mass(work.total());
+        if work.narrow(depth, score, mass) {
             return work.keep_mass(score, mass);
         }
     }
-    let mass = mass(work.weigh(max));
+    let mass = mass(work.weigh());
     work.keep_mass(score, mass);
 }
 
@@ -51,12 +50,16 @@ pub(super) fn typical_p(work: &mut Work<'_>, p: f32, min_keep: usize) {
         return;
     }
     let max = work.max();
-    let total = work.weigh(max);
+    let total = work.weigh();
     // A candidate's surprise is the logarithm of the total plus its depth below the best; the entropy is the mean of
     // that, so their distance is the one between the candidate's depth and the mean depth.
     let center = work.mean_depth(max, total) as f32;
-    let needed = f64::from(p) * total;
-    work.keep_mass(Score { max, center }, Mass { needed, strict: true, min_keep });
+    let score = Score { max, center };
+    let mass = Mass { needed: f64::from(p) * total, strict: true, min_keep };
+    if let Some(depth) = work.shallow(max) {
+        work.narrow(depth, score, mass);
+    }
+    work.keep_mass(score, mass);
 }
 
 /// Divides the logits by the temperature; at 0 or less keeps only the best candidate.
@@ -76,7 +79,7 @@ pub(super) fn dynamic_temperature(work: &mut Work<'_>, middle: f32, range: f32, 
         return;
     }
     let max = work.max();
-    let total = work.weigh(max);
+    let total = work.weigh();
     let entropy = ln(total) + work.mean_depth(max, total);
     let evenness = (entropy / ln(count as f64)).clamp(0.0, 1.0);
     let (low, high) = ((middle - range).max(0.0), middle + range);

@@ -1,6 +1,6 @@
 //! Keeping the best candidates that together hold a given probability.
 
-use super::rows::{self, Score};
+use super::rows::{self, BLOCK, Score, block_total};
 use super::work::{Candidate, SORTED, better};
 
 /// Slots into which the scores of many candidates are counted.
@@ -10,13 +10,10 @@ const SLOTS: usize = 1024;
 const FARTHEST: f32 = 87.0;
 
 /// Of so many values of a row one is looked at to guess where the end lies.
-const STRIDE: usize = 17;
+pub(super) const STRIDE: usize = 29;
 
-/// Candidates that are looked at one by one.
-const FEW: usize = 8192;
-
-/// Looks at a whole row, each of which narrows the end down to a third at most; then it is taken as it is.
-const LOOKS: usize = 16;
+/// Guesses of where the end lies in a row; then all that may hold it is put in order.
+const GUESSES: usize = 4;
 
 /// How much weight is to be kept.
 #[derive(Clone, Copy, Debug)]
@@ -138,65 +135,115 @@ fn find_slot(
     (0, before)
 }
 
-/// The last value of a row to keep, each a candidate unless it is negative infinity; none where there is no candidate.
-///
-/// A guess from some of the values, and a few looks at all of them, leave a short range of scores in which the end
-/// must lie.
-pub(super) fn find_last_in_row(values: &[f32], weights: &[f32], score: Score, mass: Mass) -> Option<Last> {
-    // Scores above `from` and up to `to`; what lies below, and up to there.
-    let (mut from, mut to) = (f32::NEG_INFINITY, f32::MAX);
-    let (mut below, mut within) = ((0.0, 0), values.len());
-    let mut limits = guess(values, weights, score, mass);
-    for _ in 0..LOOKS {
-        for (limit, held) in limits.into_iter().zip(rows::masses(values, weights, score, limits)) {
-            if mass.is_reached(held) {
-                (to, within) = (limit, held.1 - below.1);
-                break;
-            }
-            (from, below) = (limit, held);
-            within = values.len() - held.1;
-        }
-        let (low, high) = (from.max(0.0), to.min(FARTHEST));
-        if within <= FEW || high <= low {
-            break;
-        }
-        let part = (high - low) / 5.0;
-        limits = [1.0, 2.0, 3.0, 4.0].map(|n| low + n * part);
-    }
-    let mut places = Vec::new();
-    rows::between(values, score, from, to, &mut places);
-    let list: Vec<Candidate> =
-        places.iter().map(|&at| Candidate { id: at, logit: values[at as usize] }).collect();
-    let own: Vec<f32> = places.iter().map(|&at| weights[at as usize]).collect();
-    find_last(&list, &own, score, mass, below)
+/// A row of candidates; negative infinity is none.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub(super) values: &'a [f32],
+    pub(super) weights: &'a [f32],
+    /// Sum of the weights.
+    pub(super) total: f64,
+    /// Some of the best values, and all that are as good.
+    pub(super) heavy: &'a [Candidate],
 }
 
-/// Four rising scores, between which the end of a row's kept values is likely to lie, from some of the values.
-fn guess(values: &[f32], weights: &[f32], score: Score, mass: Mass) -> [f32; 4] {
-    // Standard deviations from the mean of the guess.
-    const OFFSETS: [f64; 4] = [-3.0, -0.6, 0.6, 3.0];
-    let sample = || values.iter().zip(weights).step_by(STRIDE).map(|(&x, &w)| (score.of(x), f64::from(w)));
-    let farthest = sample().map(|(s, _)| s).filter(|s| s.is_finite()).fold(0.0, f32::max).min(FARTHEST);
-    let slots = Slots { low: 0.0, scale: SLOTS as f32 / farthest.max(f32::MIN_POSITIVE) };
-    // Weights, and their squares, which make the variance of the guess.
-    let mut held = vec![(0.0, 0.0); SLOTS];
-    for (s, w) in sample().filter(|(s, _)| s.is_finite()) {
-        let slot = &mut held[slots.of(s)];
-        *slot = (slot.0 + w, slot.1 + w * w);
+/// The last value of a row to keep, and the places of those with its score that go; none where there is no candidate.
+///
+/// A sketch of some of the values tells a short range of scores in which the end is likely to lie; a look at all of them
+/// lists those within, and tells how much the sketch is off where it does not lie there.
+pub(super) fn find_last_in_row(row: Row<'_>, score: Score, mass: Mass) -> Option<(Last, Vec<u32>)> {
+    let sketch = Sketch::of(row, score);
+    // Scores above `from` and up to `to`.
+    let (mut from, mut to) = (f32::NEG_INFINITY, f32::MAX);
+    let (mut missed, mut guesses) = (0.0, 0);
+    let mut places = Vec::new();
+    loop {
+        let (low, high) = sketch.around(mass.needed - missed);
+        let (mut low, mut high) = (low.max(from), high.min(to));
+        if guesses == GUESSES || low >= high {
+            (low, high) = (from, to);
+        }
+        guesses += 1;
+        let below = rows::split(row.values, row.weights, score, low, high, &mut places);
+        missed = below.0 - sketch.below(low);
+        if low > from && mass.is_reached(below) {
+            to = low;
+            continue;
+        }
+        let list: Vec<Candidate> =
+            places.iter().map(|&at| Candidate { id: at, logit: row.values[at as usize] }).collect();
+        let own: Vec<f32> = places.iter().map(|&at| row.weights[at as usize]).collect();
+        let sum: f64 = own.chunks(BLOCK).map(block_total).sum();
+        if high < to && !mass.is_reached((below.0 + sum, below.1 + own.len())) {
+            from = high;
+            continue;
+        }
+        let last = find_last(&list, &own, score, mass, below)?;
+        let goes = |c: &&Candidate| score.of(c.logit) == last.score && !last.keeps(last.score, c);
+        return Some((last, list.iter().filter(goes).map(|c| c.id).collect()));
     }
-    let stride = STRIDE as f64;
-    let (mut sum, mut squares) = (0.0, 0.0);
-    let sums: Vec<(f64, f64)> = held
-        .iter()
-        .map(|slot| {
-            (sum, squares) = (sum + stride * slot.0, squares + slot.1);
-            (sum, stride * squares.sqrt())
-        })
-        .collect();
-    let first_reaching = |target: f64| sums.iter().position(|(sum, _)| *sum >= target).unwrap_or(SLOTS - 1);
-    let deviation = sums[first_reaching(mass.needed)].1;
-    OFFSETS.map(|offset| {
-        let slot = first_reaching(mass.needed + offset * deviation);
-        slots.start(if offset > 0.0 { slot + 1 } else { slot })
-    })
+}
+
+/// The weights of a row in slots by score: exact ones of heavy values, those of the others from some of them.
+struct Sketch {
+    slots: Slots,
+    /// Weight up to the end of each slot.
+    sums: Vec<f64>,
+    /// Variance of that, if it were estimated from what lies below alone.
+    variances: Vec<f64>,
+}
+
+impl Sketch {
+    fn of(row: Row<'_>, score: Score) -> Self {
+        let lightest = row.heavy.iter().map(|c| c.logit).fold(f32::INFINITY, f32::min);
+        let some = row.values.iter().zip(row.weights).step_by(STRIDE).filter(|(x, _)| **x < lightest);
+        let light: Vec<(f32, f32)> = some.map(|(&x, &weight)| (score.of(x), weight)).collect();
+        let heavy = row.heavy.iter().map(|c| (score.of(c.logit), row.weights[c.id as usize]));
+        let scores =
+            light.iter().copied().chain(heavy.clone()).map(|s| if s.0 < FARTHEST { s.0 } else { 0.0 });
+        let slots = Slots { low: 0.0, scale: SLOTS as f32 / scores.fold(f32::MIN_POSITIVE, f32::max) };
+        let (mut sums, mut variances) = (vec![0.0; SLOTS], vec![0.0; SLOTS]);
+        for (score, weight) in light {
+            let (slot, weight) = (slots.of(score), f64::from(weight));
+            sums[slot] += weight;
+            variances[slot] += weight * weight;
+        }
+        // The light ones stand for all that is not heavy.
+        let rest = row.total - heavy.clone().map(|h| f64::from(h.1)).sum::<f64>();
+        let sampled: f64 = sums.iter().sum();
+        let scale = if sampled > 0.0 { rest / sampled } else { 0.0 };
+        sums.iter_mut().for_each(|sum| *sum *= scale);
+        variances.iter_mut().for_each(|variance| *variance *= scale * scale);
+        heavy.for_each(|(score, weight)| sums[slots.of(score)] += f64::from(weight));
+        running(&mut sums);
+        running(&mut variances);
+        Self { slots, sums, variances }
+    }
+
+    /// Weight below the slot in which a score lies.
+    fn below(&self, score: f32) -> f64 {
+        let slot = self.slots.of(score);
+        if slot > 0 { self.sums[slot - 1] } else { 0.0 }
+    }
+
+    /// Scores between which the sum of weights is likely to reach so much.
+    fn around(&self, sum: f64) -> (f32, f32) {
+        /// Standard deviations to both sides.
+        const OFFSET: f64 = 3.0;
+        let slot = |sum: f64| self.sums.partition_point(|s| *s < sum);
+        // As the sum of all is known, what lies above is as good an estimate as what lies below.
+        let below = self.variances[slot(sum).min(SLOTS - 1)];
+        let margin = OFFSET * below.min(self.variances[SLOTS - 1] - below).max(0.0).sqrt();
+        let (first, last) = (slot(sum - margin), slot(sum + margin) + 1);
+        let low = if first == 0 { f32::NEG_INFINITY } else { self.slots.start(first) };
+        (low, if last >= SLOTS { f32::MAX } else { self.slots.start(last) })
+    }
+}
+
+/// Replaces numbers by their running sums.
+fn running(numbers: &mut [f64]) {
+    let mut sum = 0.0;
+    for number in numbers {
+        sum += *number;
+        *number = sum;
+    }
 }

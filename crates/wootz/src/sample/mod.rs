@@ -405,7 +405,7 @@ impl Sampler {
                 SamplerKind::MinP => filters::min_p(work, params.min_p, params.min_keep),
                 SamplerKind::Xtc => {
                     if xtc_is_on(params)
-                        && work.count() > 1
+                        && work.has(2)
                         && self.xtc_rng.next_f64() < f64::from(params.xtc_probability)
                     {
                         work.drop_likely(params.xtc_threshold, params.min_keep);
@@ -494,7 +494,7 @@ struct LogScale {
 impl LogScale {
     fn of(work: &mut Work<'_>) -> Self {
         let max = work.max();
-        Self { max, log_total: math::ln(work.total(max)) }
+        Self { max, log_total: math::ln(work.total()) }
     }
 
     fn logprob(self, token: u32, logit: f32) -> TokenLogprob {

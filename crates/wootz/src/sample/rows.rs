@@ -9,6 +9,9 @@ use super::math::{LANES, exp_neg};
 /// Logits in a block that has its own maximum, so that a search skips most of a vocabulary.
 pub(super) const BLOCK: usize = 128;
 
+/// Values for which a pass keeps something before it goes on: blocks that fit the nearest cache.
+const TILE: usize = 16 * BLOCK;
+
 /// Writes functions whose bodies are compiled for every instruction set.
 macro_rules! vectorized {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),*) $(-> $out:ty)? $body:block)*) => {$(
@@ -62,72 +65,103 @@ vectorized! {
         sound
     }
 
+    /// The highest value; negative infinity where there is none.
+    fn max(values: &'a [f32]) -> f32 {
+        max_and_nan(values).0
+    }
+
     /// Sum of `e^(x - max)` of each block; none is above `max`.
     fn block_sums(values: &'a [f32], max: f32, out: &'a mut Vec<f64>) {
         out.clear();
-        for block in values.chunks(BLOCK) {
-            let mut lanes = [0.0f32; LANES];
-            let (chunks, rest) = block.as_chunks::<LANES>();
-            for chunk in chunks {
-                for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                    *lane += exp_neg(x - max);
+        let (blocks, rest) = values.as_chunks::<BLOCK>();
+        // A sum of lanes waits for each of its additions, so those of several blocks are left for later.
+        let mut waiting = [[0.0; LANES]; TILE / BLOCK];
+        for blocks in blocks.chunks(TILE / BLOCK) {
+            for (waiting, block) in waiting.iter_mut().zip(blocks) {
+                let mut lanes = [0.0f32; LANES];
+                for chunk in block.as_chunks::<LANES>().0 {
+                    for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                        *lane += exp_neg(x - max);
+                    }
                 }
+                *waiting = lanes.map(f64::from);
             }
-            let wide: f64 = lanes.iter().map(|&lane| f64::from(lane)).sum();
-            out.push(wide + rest.iter().map(|&x| f64::from(exp_neg(x - max))).sum::<f64>());
+            for lanes in &waiting[..blocks.len()] {
+                out.push(lanes.iter().sum());
+            }
+        }
+        if !rest.is_empty() {
+            let mut weights = [0.0; BLOCK];
+            weights.iter_mut().zip(rest).for_each(|(weight, &x)| *weight = exp_neg(x - max));
+            out.push(block_total(&weights[..rest.len()]));
         }
     }
 
-    /// `e^(x - max)` of each value, and their sum in the order of [`block_sums`].
-    fn weights(values: &'a [f32], max: f32, out: &'a mut Vec<f32>) -> f64 {
-        out.clear();
-        out.resize(values.len(), 0.0);
-        let mut total = 0.0;
-        for (block, out) in values.chunks(BLOCK).zip(out.chunks_mut(BLOCK)) {
-            for (weight, &x) in out.iter_mut().zip(block) {
+    /// `e^(x - max)` of each value, and the sums of blocks, as [`block_sums`] finds them.
+    fn weigh(values: &'a [f32], max: f32, weights: &'a mut Vec<f32>, sums: &'a mut Vec<f64>) {
+        weights.resize(values.len(), 0.0);
+        sums.clear();
+        for (block, weights) in values.chunks(BLOCK).zip(weights.chunks_mut(BLOCK)) {
+            for (weight, &x) in weights.iter_mut().zip(block) {
                 *weight = exp_neg(x - max);
             }
-            total += block_total(out);
+            sums.push(block_total(weights));
         }
-        total
     }
 
     /// Sum of each weight times the distance of its value from `max`.
     fn weighted_depth(values: &'a [f32], weights: &'a [f32], max: f32) -> f64 {
         // No weight is left at this distance; without the bound, infinity times 0 would be NaN.
         const FAR: f32 = 128.0;
-        let mut lanes = [0.0f64; LANES];
-        let depth = |x: f32| if max - x < FAR { max - x } else { FAR };
-        let ((xs, x_rest), (ws, w_rest)) = (values.as_chunks::<LANES>(), weights.as_chunks::<LANES>());
-        for (xs, ws) in xs.iter().zip(ws) {
-            for lane in 0..LANES {
-                lanes[lane] += f64::from(ws[lane] * depth(xs[lane]));
+        let (mut sum, mut products) = (0.0, [0.0; TILE]);
+        for (values, weights) in values.chunks(TILE).zip(weights.chunks(TILE)) {
+            for ((product, &x), &weight) in products.iter_mut().zip(values).zip(weights) {
+                let depth = max - x;
+                *product = weight * if depth < FAR { depth } else { FAR };
+            }
+            for block in products[..values.len()].chunks(BLOCK) {
+                sum += block_total(block);
             }
         }
-        let rest = x_rest.iter().zip(w_rest).map(|(&x, &w)| f64::from(w * depth(x)));
-        lanes.iter().copied().chain(rest).sum()
+        sum
     }
 
-    /// Sum of the weights, and number, of values whose score is at most each of the limits.
-    fn masses(values: &'a [f32], weights: &'a [f32], score: Score, limits: [f32; 4]) -> [(f64, usize); 4] {
-        let mut mass = [[0.0f64; LANES]; 4];
-        let mut count = [[0u32; LANES]; 4];
-        let ((xs, x_rest), (ws, w_rest)) = (values.as_chunks::<LANES>(), weights.as_chunks::<LANES>());
-        for (xs, ws) in xs.iter().zip(ws) {
-            for at in 0..4 {
-                for lane in 0..LANES {
-                    let within = score.of(xs[lane]) <= limits[at];
-                    mass[at][lane] += f64::from(if within { ws[lane] } else { 0.0 });
-                    count[at][lane] += u32::from(within);
+    /// Sum of the weights, and number, of values whose score is at most `from`; the places of those above it and up to
+    /// `to`.
+    fn split(
+        values: &'a [f32],
+        weights: &'a [f32],
+        score: Score,
+        from: f32,
+        to: f32,
+        between: &'a mut Vec<u32>
+    ) -> (f64, usize) {
+        between.clear();
+        let (mut mass, mut count) = (0.0, 0);
+        let (mut below, mut flags) = ([0.0; TILE], [0u8; TILE]);
+        for (tile, (values, weights)) in values.chunks(TILE).zip(weights.chunks(TILE)).enumerate() {
+            flags.fill(0);
+            let mut found = 0;
+            for (((below, flag), &x), &weight) in below.iter_mut().zip(&mut flags).zip(values).zip(weights) {
+                let score = score.of(x);
+                let is_below = score <= from;
+                *below = only_if(is_below, weight);
+                found += u32::from(is_below);
+                *flag = u8::from(!is_below & (score <= to));
+            }
+            for block in below[..values.len()].chunks(BLOCK) {
+                mass += block_total(block);
+            }
+            count += found as usize;
+            for (at, flags) in flags.as_chunks::<8>().0.iter().enumerate() {
+                let mut left = u64::from_le_bytes(*flags);
+                while left != 0 {
+                    between.push((tile * TILE + at * 8) as u32 + left.trailing_zeros() / 8);
+                    left &= left - 1;
                 }
             }
         }
-        std::array::from_fn(|at| {
-            let rest = x_rest.iter().zip(w_rest).filter(|(x, _)| score.of(**x) <= limits[at]);
-            let (more, number) = rest.fold((0.0, 0), |(m, n), (_, &w)| (m + f64::from(w), n + 1));
-            let mass: f64 = mass[at].iter().sum();
-            (mass + more, count[at].iter().map(|&n| n as usize).sum::<usize>() + number)
-        })
+        (mass, count)
     }
 
     /// Number of values above negative infinity.
@@ -152,40 +186,52 @@ vectorized! {
         lanes.into_iter().chain(rest.iter().map(|&x| term(x))).sum()
     }
 
-    /// Positions of the values whose score is above `from` and at most `to`.
-    fn between(values: &'a [f32], score: Score, from: f32, to: f32, out: &'a mut Vec<u32>) {
-        out.clear();
-        for (at, chunk) in values.chunks(LANES).enumerate() {
-            let within = |x: f32| {
-                let score = score.of(x);
-                (score > from) & (score <= to)
-            };
-            if chunk.iter().fold(false, |any, &x| any | within(x)) {
-                let places = chunk.iter().enumerate().filter(|(_, x)| within(**x));
-                out.extend(places.map(|(i, _)| (at * LANES + i) as u32));
+    /// Copies values to `out` without those whose score is above `limit`; renews the maxima of blocks and the sums of
+    /// weights.
+    fn keep_within(
+        values: &'a [f32],
+        weights: &'a [f32],
+        score: Score,
+        limit: f32,
+        out: &'a mut Vec<f32>,
+        maxima: &'a mut Vec<f32>,
+        sums: &'a mut Vec<f64>
+    ) {
+        out.resize(values.len(), 0.0);
+        sums.clear();
+        let mut kept = [0.0; TILE];
+        for ((tile, out), weights) in values.chunks(TILE).zip(out.chunks_mut(TILE)).zip(weights.chunks(TILE)) {
+            for (((kept, out), &weight), &x) in kept.iter_mut().zip(out).zip(weights).zip(tile) {
+                let stays = score.of(x) <= limit;
+                *out = if stays { x } else { f32::NEG_INFINITY };
+                *kept = only_if(stays, weight);
+            }
+            for block in kept[..tile.len()].chunks(BLOCK) {
+                sums.push(block_total(block));
             }
         }
-    }
-
-    /// Removes values whose score is above `limit`, and renews the maxima of blocks.
-    fn keep_within(values: &'a mut [f32], score: Score, limit: f32, block_max: &'a mut Vec<f32>) {
-        block_max.clear();
-        for block in values.chunks_mut(BLOCK) {
-            for x in block.iter_mut() {
-                *x = if score.of(*x) <= limit { *x } else { f32::NEG_INFINITY };
+        for (max, block) in maxima.iter_mut().zip(out.chunks(BLOCK)) {
+            if score.of(*max) > limit {
+                *max = max_and_nan(block).0;
             }
-            block_max.push(max_and_nan(block).0);
         }
     }
 
     /// Each value divided by a temperature above 0: the least finite number at least, where it was finite.
-    fn divide(values: &'a mut [f32], temperature: f32) {
-        for x in values {
-            let y = *x / temperature;
+    fn divide(values: &'a [f32], temperature: f32, out: &'a mut Vec<f32>) {
+        out.resize(values.len(), 0.0);
+        for (out, &x) in out.iter_mut().zip(values) {
+            let y = x / temperature;
             let bounded = if y > f32::MIN { y } else { f32::MIN };
-            *x = if *x > f32::NEG_INFINITY { bounded } else { *x };
+            *out = if x > f32::NEG_INFINITY { bounded } else { x };
         }
     }
+}
+
+/// A weight or 0, without a branch.
+#[inline(always)]
+fn only_if(condition: bool, weight: f32) -> f32 {
+    f32::from_bits(weight.to_bits() & 0u32.wrapping_sub(u32::from(condition)))
 }
 
 /// Maximum of a block, and whether it holds a NaN (which the maximum ignores).

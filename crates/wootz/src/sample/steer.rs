@@ -89,7 +89,7 @@ impl Steer {
         } else {
             // Surprise -log2 p at most mu: a limit on the logit.
             let max = work.max();
-            let log_total = ln(work.total(max));
+            let log_total = ln(work.total());
             let below = log_total - self.mu * std::f64::consts::LN_2;
             if below > 0.0 {
                 // Even the best token is too surprising.

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::SampleError;
 use super::mask::BitMask;
-use super::mass::{self, Mass};
+use super::mass::{self, Mass, Row};
 use super::math::{exp_neg, ln};
 use super::rows::{self, BLOCK, Score, block_total, max_and_nan};
 
@@ -13,6 +13,9 @@ pub(super) const SORTED: usize = 1024;
 
 /// Candidates of a row that become a list when a sampler leaves no more.
 const LISTED: usize = 4096;
+
+/// Best candidates of a row that a sketch of it has to know.
+const HEAVY: usize = 32;
 
 /// A token that can still be picked.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,11 +42,17 @@ fn rank(candidate: &Candidate) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     dense: Vec<f32>,
+    /// The dense row before the last change of all of it.
+    former: Vec<f32>,
     block_max: Vec<f32>,
+    /// Other maxima: a copy to be put in order, or what they were before a change.
+    heights: Vec<f32>,
+    /// Sums of the weights of blocks; see [`Known`].
     block_sum: Vec<f64>,
     list: Vec<Candidate>,
     /// A copy to be torn apart while the list keeps its order.
     spare: Vec<Candidate>,
+    /// Unscaled probabilities `e^(logit - max)` of the candidates.
     weights: Vec<f32>,
 }
 
@@ -63,6 +72,15 @@ enum Stage {
     List { sorted: bool },
 }
 
+/// What the buffers hold of the candidates of a row, beside them and the maxima of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum Known {
+    Maxima,
+    Sums,
+    /// And the sums.
+    Weights,
+}
+
 impl Stage {
     /// The row of candidates that are no list.
     fn row<'r>(self, raw: &'r [f32], dense: &'r [f32]) -> &'r [f32] {
@@ -75,6 +93,7 @@ pub(super) struct Work<'a> {
     raw: &'a [f32],
     buffers: &'a mut Buffers,
     stage: Stage,
+    known: Known,
 }
 
 /// A picked token and its share of the candidates' probability.
@@ -93,7 +112,7 @@ impl<'a> Work<'a> {
             let bad = raw.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
             return Err(SampleError::BadLogit { token: bad, value: raw[bad] });
         }
-        Ok(Self { raw, buffers, stage: Stage::Raw })
+        Ok(Self { raw, buffers, stage: Stage::Raw, known: Known::Maxima })
     }
 
     /// The logits by token, while no sampler has made a list of them.
@@ -105,7 +124,9 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// The logits by token, to be changed.
     fn dense_mut(&mut self) -> &mut [f32] {
+        self.known = Known::Maxima;
         if self.stage == Stage::Raw {
             self.buffers.dense.clear();
             self.buffers.dense.extend_from_slice(self.raw);
@@ -132,6 +153,7 @@ impl<'a> Work<'a> {
         }
         dense.resize(self.raw.len(), f32::NEG_INFINITY);
         self.stage = Stage::Edited;
+        self.known = Known::Maxima;
         for (block, max) in dense.chunks(BLOCK).zip(&mut self.buffers.block_max) {
             *max = max_and_nan(block).0;
         }
@@ -178,24 +200,24 @@ impl<'a> Work<'a> {
 
     /// The highest logit; negative infinity if there is no candidate.
     pub(super) fn max(&self) -> f32 {
-        let highest = |max: f32, x: f32| if x > max { x } else { max };
+        let Buffers { block_max, list, .. } = &*self.buffers;
         match self.stage {
-            Stage::List { sorted: true } => self.buffers.list.first().map_or(f32::NEG_INFINITY, |c| c.logit),
+            Stage::List { sorted: true } => list.first().map_or(f32::NEG_INFINITY, |c| c.logit),
             Stage::List { sorted: false } => {
-                self.buffers.list.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, highest)
+                list.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, |max, x| if x > max { x } else { max })
             }
-            _ => self.buffers.block_max.iter().copied().fold(f32::NEG_INFINITY, highest),
+            _ => rows::max(block_max),
         }
     }
 
     /// Keeps the `k` best candidates.
     pub(super) fn top_k(&mut self, k: usize) {
         let k = k.max(1);
-        let Buffers { dense, block_max, list, spare, weights, .. } = &mut *self.buffers;
+        let Buffers { dense, block_max, list, spare, heights, .. } = &mut *self.buffers;
         let mut sorted = false;
         match self.stage {
-            Stage::Raw => reach(self.raw, block_max, k, weights, list),
-            Stage::Edited => reach(dense, block_max, k, weights, list),
+            Stage::Raw => reach(self.raw, block_max, k, heights, list),
+            Stage::Edited => reach(dense, block_max, k, heights, list),
             Stage::List { sorted: before } => sorted = before,
         }
         if sorted {
@@ -217,10 +239,10 @@ impl<'a> Work<'a> {
         if n == 0 {
             return best;
         }
-        let Buffers { dense, block_max, list, weights, .. } = &mut *self.buffers;
+        let Buffers { dense, block_max, list, heights, .. } = &mut *self.buffers;
         match self.stage {
-            Stage::Raw => reach(self.raw, block_max, n, weights, &mut best),
-            Stage::Edited => reach(dense, block_max, n, weights, &mut best),
+            Stage::Raw => reach(self.raw, block_max, n, heights, &mut best),
+            Stage::Edited => reach(dense, block_max, n, heights, &mut best),
             Stage::List { .. } => best.clone_from(list),
         }
         keep_best(&mut best, n);
@@ -307,26 +329,35 @@ impl<'a> Work<'a> {
         DEPTHS.into_iter().find(|&depth| near(depth) <= maxima.len() / 16)
     }
 
-    /// Makes a list of the candidates at most `depth` below `max`, if they hold the mass; tells whether it did.
-    pub(super) fn narrow(&mut self, max: f32, depth: f32, mass: Mass) -> bool {
-        self.gather(max - depth);
-        let list = &self.buffers.list;
-        let held: f64 = list.iter().map(|c| f64::from(exp_neg(c.logit - max))).sum();
-        let enough = mass.is_reached((held, list.len()));
+    /// Makes a list of the candidates at most `depth` below `max`, if those of the lowest scores, all of which must be
+    /// among them, hold the mass; tells whether it did.
+    pub(super) fn narrow(&mut self, depth: f32, score: Score, mass: Mass) -> bool {
+        let limit = score.max - depth;
+        self.gather(limit);
+        let complete = if depth > score.center { score.of(limit) } else { 0.0 };
+        let members = self.buffers.list.iter().filter(|c| score.of(c.logit) < complete);
+        let held = members
+            .fold((0.0, 0), |(sum, count), c| (sum + f64::from(exp_neg(c.logit - score.max)), count + 1));
+        let enough = mass.is_reached(held);
         if enough {
             self.stage = Stage::List { sorted: false };
         }
         enough
     }
 
-    /// Sum of the probabilities `e^(logit - max)` of all candidates, which [`keep_mass`](Self::keep_mass) and
+    /// Sum of the probabilities `e^(logit - max)` of all candidates, each of which [`keep_mass`](Self::keep_mass) and
     /// [`mean_depth`](Self::mean_depth) then find computed.
-    pub(super) fn weigh(&mut self, max: f32) -> f64 {
+    pub(super) fn weigh(&mut self) -> f64 {
         if matches!(self.stage, Stage::List { .. }) {
             return self.weighted().2;
         }
-        let Buffers { dense, weights, .. } = &mut *self.buffers;
-        rows::weights(self.stage.row(self.raw, dense), max, weights)
+        if self.known < Known::Weights {
+            let max = self.max();
+            let Buffers { dense, weights, block_sum, .. } = &mut *self.buffers;
+            rows::weigh(self.stage.row(self.raw, dense), max, weights, block_sum);
+            self.known = Known::Weights;
+        }
+        self.buffers.block_sum.iter().sum()
     }
 
     /// Mean distance of logits from `max` over the probabilities that [`weigh`](Self::weigh) has just computed.
@@ -339,44 +370,35 @@ impl<'a> Work<'a> {
         sum / total
     }
 
-    /// Keeps the candidates of lowest score until their probabilities, which [`weigh`](Self::weigh) has just computed,
-    /// reach the mass.
+    /// Keeps the candidates of lowest score until their probabilities reach the mass.
     pub(super) fn keep_mass(&mut self, score: Score, mass: Mass) {
-        let Buffers { list, weights, .. } = &mut *self.buffers;
+        let total = self.weigh();
+        let Buffers { dense, former, block_max, block_sum, list, weights, heights, .. } = &mut *self.buffers;
         if let Stage::List { .. } = self.stage {
             return mass::keep_mass(list, weights, score, mass);
         }
-        let values = self.stage.row(self.raw, &self.buffers.dense);
-        let Some(last) = mass::find_last_in_row(values, &self.buffers.weights, score, mass) else { return };
-        let mut places = Vec::new();
+        let values = self.stage.row(self.raw, dense);
+        reach(values, block_max, HEAVY, heights, list);
+        let row = Row { values, weights, total, heavy: list };
+        let Some((last, ties)) = mass::find_last_in_row(row, score, mass) else { return };
+        // What goes may be the best.
+        std::mem::swap(dense, former);
+        let values = self.stage.row(self.raw, former);
+        rows::keep_within(values, weights, score, last.score, dense, block_max, block_sum);
+        self.stage = Stage::Edited;
+        self.known = if self.max() == score.max { Known::Sums } else { Known::Maxima };
+        self.drop_tokens(&ties);
         if last.count <= LISTED {
-            rows::between(values, score, f32::NEG_INFINITY, last.score, &mut places);
-            let kept = places.iter().map(|&id| Candidate { id, logit: values[id as usize] });
-            let kept: Vec<Candidate> = kept.filter(|c| last.keeps(score.of(c.logit), c)).collect();
-            self.buffers.list = kept;
-            self.stage = Stage::List { sorted: false };
-            return;
+            self.list();
         }
-        // Of those with the last one's score the worse ones go, one by one.
-        rows::between(values, score, last.score.next_down(), last.score, &mut places);
-        self.dense_mut();
-        let Buffers { dense, block_max, .. } = &mut *self.buffers;
-        for at in places {
-            let candidate = Candidate { id: at, logit: dense[at as usize] };
-            if !last.keeps(last.score, &candidate) {
-                dense[at as usize] = f32::NEG_INFINITY;
-            }
-        }
-        rows::keep_within(dense, score, last.score, block_max);
     }
 
     /// Of the candidates with at least the probability `threshold`, drops all but the least likely one; does nothing if
     /// fewer than `min_keep` would be left.
     pub(super) fn drop_likely(&mut self, threshold: f32, min_keep: usize) {
         let max = self.max();
-        let limit = f64::from(threshold) * self.total(max);
+        let limit = f64::from(threshold) * self.total();
         let is_likely = |logit: f32| f64::from(exp_neg(logit - max)) >= limit;
-        let count = self.count();
         // A little lower than the limit, as weights are rounded; the likely ones are then told exactly.
         let near = max + ln(limit) as f32 - 1e-3;
         let mut likely = match self.stage {
@@ -388,13 +410,19 @@ impl<'a> Work<'a> {
         };
         likely.retain(|c| is_likely(c.logit));
         let dropped = likely.len().saturating_sub(1);
-        if dropped == 0 || count - dropped < min_keep {
+        if dropped == 0 || !self.has(dropped + min_keep) {
             return;
         }
         let stays = likely.iter().copied().max_by(better);
         likely.retain(|c| Some(c.id) != stays.map(|c| c.id));
-        likely.sort_unstable_by_key(|c| c.id);
-        let edits: Vec<(u32, ())> = likely.iter().map(|c| (c.id, ())).collect();
+        let mut ids: Vec<u32> = likely.iter().map(|c| c.id).collect();
+        ids.sort_unstable();
+        self.drop_tokens(&ids);
+    }
+
+    /// Removes tokens, given in rising order.
+    fn drop_tokens(&mut self, ids: &[u32]) {
+        let edits: Vec<(u32, ())> = ids.iter().map(|&id| (id, ())).collect();
         self.edit(&edits, |_, ()| f32::NEG_INFINITY);
     }
 
@@ -411,16 +439,34 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Sum of `e^(logit - max)` over all candidates.
-    pub(super) fn total(&mut self, max: f32) -> f64 {
+    /// Tells whether there are so many candidates.
+    pub(super) fn has(&self, number: usize) -> bool {
         match self.dense() {
-            Some(_) => {
-                let Buffers { dense, block_sum, .. } = &mut *self.buffers;
-                rows::block_sums(self.stage.row(self.raw, dense), max, block_sum);
-                block_sum.iter().sum()
+            Some(dense) => {
+                let mut left = number;
+                let mut blocks = dense.chunks(BLOCK);
+                while left > 0 {
+                    let Some(block) = blocks.next() else { return false };
+                    left = left.saturating_sub(rows::count(block));
+                }
+                true
             }
-            None => self.weighted().2,
+            None => self.buffers.list.len() >= number,
         }
+    }
+
+    /// Sum of `e^(logit - max)` over all candidates.
+    pub(super) fn total(&mut self) -> f64 {
+        if matches!(self.stage, Stage::List { .. }) {
+            return self.weighted().2;
+        }
+        if self.known < Known::Sums {
+            let max = self.max();
+            let Buffers { dense, block_sum, .. } = &mut *self.buffers;
+            rows::block_sums(self.stage.row(self.raw, dense), max, block_sum);
+            self.known = Known::Sums;
+        }
+        self.buffers.block_sum.iter().sum()
     }
 
     /// Standard deviation of the logits.
@@ -451,11 +497,14 @@ impl<'a> Work<'a> {
             }
             return;
         }
-        self.dense_mut();
-        let Buffers { dense, block_max, .. } = &mut *self.buffers;
-        rows::divide(dense, temperature);
+        let Buffers { dense, former, block_max, heights, .. } = &mut *self.buffers;
+        std::mem::swap(dense, former);
+        rows::divide(self.stage.row(self.raw, former), temperature, dense);
         // Division keeps the order, so the maxima stay the maxima.
-        rows::divide(block_max, temperature);
+        std::mem::swap(block_max, heights);
+        rows::divide(heights, temperature, block_max);
+        self.stage = Stage::Edited;
+        self.known = Known::Maxima;
     }
 
     /// Picks a candidate by its probability, given a number of `[0, 1)`.
@@ -467,10 +516,9 @@ impl<'a> Work<'a> {
             let prob = f64::from(weights[index]) / total;
             return Some(Pick { token: list[index].id, prob, index });
         }
-        let Buffers { dense, block_sum, .. } = &mut *self.buffers;
+        let total = self.total();
+        let Buffers { dense, block_sum, .. } = &*self.buffers;
         let values = self.stage.row(self.raw, dense);
-        rows::block_sums(values, max, block_sum);
-        let total: f64 = block_sum.iter().sum();
         let mut target = uniform * total;
         let mut block = 0;
         let last = block_sum.iter().rposition(|&sum| sum > 0.0)?;

@@ -1,5 +1,6 @@
 //! Every sampler and whole chains against the oracle.
 
+use super::super::mass::STRIDE;
 use super::super::rng::Rng;
 use super::super::{Chain, LogitBias, Sampled, Sampler, SamplerKind, SamplingParams};
 use super::{Pieces, assert_same, off, oracle, random_logits, sampler};
@@ -70,6 +71,25 @@ fn typical_p_is_the_oracles() {
         min_keep: below(rng, 10) as usize,
         ..off()
     });
+}
+
+#[test]
+fn rows_of_which_a_sketch_tells_the_wrong_thing_are_the_oracles() {
+    let mut rng = Rng::new(29, 0);
+    let mut check = |logits: &[f32]| {
+        for p in [0.1, 0.3, 0.9, 0.999] {
+            for min_keep in [0, below(&mut rng, logits.len() as u64) as usize] {
+                compare(&SamplingParams { top_p: p, min_keep, ..off() }, logits, &[]);
+                compare(&SamplingParams { typical_p: p, min_keep, ..off() }, logits, &[]);
+            }
+        }
+    };
+    for seen in [-9.0, -1.0, 2.0, f32::NEG_INFINITY] {
+        let mut logits = random_logits(&mut Rng::new(29, 1), 20_000, 0.5);
+        logits.iter_mut().step_by(STRIDE).for_each(|x| *x = seen);
+        check(&logits);
+    }
+    check(&vec![0.5; 10_000]);
 }
 
 #[test]
