@@ -184,12 +184,8 @@ impl Activations {
             let expected = self.tokens * self.cols;
             return Err(CpuError::Length { what: "activations", expected, found: x.len() });
         }
-        let cols = self.cols.max(1);
-        let rows = self.rows_mut();
-        for (token, row) in x.chunks_exact(cols).enumerate() {
-            // SAFETY: nobody else holds `rows`, and each token is written once.
-            unsafe { rows.write(token, row) };
-        }
+        // SAFETY: nobody else can write at the same time.
+        unsafe { self.rows_mut().write(0, x) };
         Ok(())
     }
 
@@ -293,7 +289,7 @@ fn tile_of(most: usize, tokens: usize, token: usize) -> Tile {
     tile
 }
 
-/// Writes activations of single tokens; see [`Activations::rows_mut`].
+/// Writes activations of some tokens; see [`Activations::rows_mut`].
 #[derive(Clone, Copy)]
 pub struct ActRows<'a> {
     isa: Isa,
@@ -323,176 +319,361 @@ impl ActRows<'_> {
         ActRows { base, tokens: range.len(), ..*self }
     }
 
-    /// Writes token `token` from `x`, `[cols]`.
+    /// Writes the tokens from `first` on from `x`, `[_, cols]`. Whole tiles at once are several times as fast as tokens
+    /// one by one.
     ///
     /// A block with a value that is not finite gets the scale NaN, so every product with it is NaN.
     ///
     /// # Safety
-    /// No other thread writes the same token at the same time.
+    /// No other thread writes the same tokens at the same time.
     ///
     /// # Panics
-    /// Where `token` or the length of `x` is out of range.
-    pub unsafe fn write(&self, token: usize, x: &[f32]) {
-        assert!(token < self.tokens, "token {token} of {}", self.tokens);
-        assert_eq!(x.len(), self.cols, "columns of activations");
-        let tile = tile_of(self.tile_tokens, self.tokens, token);
-        // SAFETY: the tile ends within the buffer, which holds `tokens * token_bytes` bytes.
-        let out = unsafe { self.base.add(tile.first * self.token_bytes) };
-        self.isa.dispatch(WriteRow {
-            form: self.form,
-            x,
-            out,
-            tokens: tile.tokens,
-            slot: token - tile.first,
-        });
+    /// Where there are fewer tokens, or `x` is not of whole tokens.
+    pub unsafe fn write(&self, first: usize, x: &[f32]) {
+        let count = x.len() / self.cols.max(1);
+        assert_eq!(x.len(), count * self.cols, "columns of activations");
+        assert!(
+            count <= self.tokens && first <= self.tokens - count,
+            "tokens from {first} of {}",
+            self.tokens
+        );
+        let mut done = 0;
+        while done < count {
+            let token = first + done;
+            let tile = tile_of(self.tile_tokens, self.tokens, token);
+            let whole = token == tile.first && tile.tokens <= count - done;
+            let rows = if whole { tile.tokens } else { 1 };
+            // SAFETY: the tile ends within the buffer, which holds `tokens * token_bytes` bytes.
+            let out = unsafe { self.base.add(tile.first * self.token_bytes) };
+            let (tokens, slot) = (tile.tokens, token - tile.first);
+            let x = &x[done * self.cols..(done + rows) * self.cols];
+            self.isa.dispatch(WriteRows { form: self.form, cols: self.cols, x, out, tokens, slot });
+            done += rows;
+        }
+    }
+
+    /// Tokens that are written faster together.
+    pub fn tile_tokens(&self) -> usize {
+        self.tile_tokens
     }
 }
 
-/// Writes one token into slot `slot` of the tile at `out`.
-struct WriteRow<'a> {
+/// Writes one token, or all of them, into the tile at `out`.
+struct WriteRows<'a> {
     form: ActForm,
+    cols: usize,
+    /// `[_, cols]`
     x: &'a [f32],
     out: *mut u8,
+    /// Tokens of the tile.
     tokens: usize,
+    /// The first one to write.
     slot: usize,
 }
 
-impl Op for WriteRow<'_> {
+impl Op for WriteRows<'_> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn call<S: Simd>(self) {
-        // SAFETY: `ActRows::write` has checked the slot and the lengths.
+        // SAFETY: `ActRows::write` has checked the slots and the lengths.
         unsafe {
-            match self.form {
-                ActForm::Float => {
-                    for (i, x) in self.x.iter().enumerate() {
-                        self.out.add((i * self.tokens + self.slot) * 4).cast::<f32>().write_unaligned(*x);
-                    }
-                }
-                ActForm::Int8 => self.blocks::<S>(),
-            }
-        }
-    }
-}
-
-impl WriteRow<'_> {
-    #[inline(always)]
-    unsafe fn blocks<S: Simd>(&self) {
-        let block_bytes = self.form.block_bytes(S::MAGNITUDES) * self.tokens;
-        let mut scaled_sums = [0f32; 8];
-        for (b, x) in self.x.as_chunks::<BLOCK>().0.iter().enumerate() {
-            // SAFETY: there is one block for each 32 columns.
-            let out = unsafe { self.out.add(b * block_bytes) };
-            // SAFETY: every field that a form names lies inside its block.
-            let put_at = |at: usize, value: u32| unsafe { out.add(at).cast::<u32>().write_unaligned(value) };
-            let put = |field: usize, index: usize, value: u32| {
-                put_at(field * self.tokens + (index * self.tokens + self.slot) * 4, value);
-            };
-            // Per 16 elements: sums of the even and of the odd pairs.
-            let mut sums = [[0i32; 2]; 2];
-            let mut negative = 0i32;
-            // SAFETY: the processor has `S`; 16 elements are read from a block.
-            let d = unsafe {
-                quantize::<S>(x, |i, q| {
-                    for (c, group) in q.as_chunks::<4>().0.iter().enumerate() {
-                        let at = group_at::<S>(4 * i + c, self.tokens, self.slot);
-                        put_at(at, u32::from_le_bytes(group.map(|v| v as u8)));
-                        sums[i][0] += i32::from(group[0]) + i32::from(group[1]);
-                        sums[i][1] += i32::from(group[2]) + i32::from(group[3]);
-                        if S::MAGNITUDES {
-                            negative += group.iter().map(|v| i32::from(*v).min(0)).sum::<i32>();
-                            let abs = group.map(|v| v.unsigned_abs());
-                            put(field::ABS, 4 * i + c, u32::from_le_bytes(abs));
-                            let flip = group.map(|v| if v < 0 { 127 } else { 128 });
-                            put(field::FLIP, 4 * i + c, u32::from_le_bytes(flip));
+            match (self.form, self.x.len() / self.cols.max(1)) {
+                (ActForm::Float, _) => {
+                    for (slot, row) in (self.slot..).zip(self.x.chunks_exact(self.cols.max(1))) {
+                        for (i, x) in row.iter().enumerate() {
+                            self.out.add((i * self.tokens + slot) * 4).cast::<f32>().write_unaligned(*x);
                         }
                     }
-                })
-            };
-            let start = |sum: [i32; 2], offset: i32| {
-                if S::PAIRS {
-                    pair(-offset * sum[0], -offset * sum[1])
-                } else {
-                    (-offset * (sum[0] + sum[1])) as u32
                 }
-            };
-            let sum = [sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]];
-            let (total, d16) = ((sum[0] + sum[1]) as f32, half::f16::from_f32(d).to_f32());
-            put(field::D, 0, d.to_bits());
-            put(field::D16, 0, d16.to_bits());
-            put(field::S16, 0, (d16 * total).to_bits());
-            scaled_sums[b % 8] = d * total;
-            if b % 8 == 7 {
-                for (i, word) in for_minimums(&scaled_sums).into_iter().enumerate() {
-                    // SAFETY: the field of one of the eight blocks that end with this one.
-                    unsafe {
-                        let block = self.out.add((b - 7 + i) * block_bytes);
-                        block
-                            .add((field::M * self.tokens) + 4 * self.slot)
-                            .cast::<u32>()
-                            .write_unaligned(word);
-                    }
-                }
-            }
-            put(field::START8, 0, start(sum, 8));
-            put(field::START16, 0, start(sum, 16));
-            // Only wide products read this one, and they sum in 32 bits everywhere.
-            let wide = if S::MAGNITUDES { -negative } else { -128 * (sum[0] + sum[1]) };
-            put(field::START128, 0, wide as u32);
-            for (i, sum) in sums.into_iter().enumerate() {
-                put(field::STARTS32, i, start(sum, 32));
+                (ActForm::Int8, 8) => self.blocks::<S, 8>(0),
+                (ActForm::Int8, 4) => self.blocks::<S, 4>(0),
+                (ActForm::Int8, rows) => (0..rows).for_each(|row| self.blocks::<S, 1>(row)),
             }
         }
     }
 }
 
-/// The words `m` of 256 elements, given the scaled sums of their blocks; the rest are zero.
-#[inline(always)]
-fn for_minimums(sums: &[f32; 8]) -> [u32; 5] {
-    let largest = sums.iter().fold(0f32, |largest, sum| largest.max(sum.abs()));
-    let scale = largest / 32767.0;
-    let inverse = if scale < f32::MIN_POSITIVE { 0.0 } else { 1.0 / scale };
-    let at = |i: usize| (sums[i] * inverse).round_ties_even() as i32;
-    [pair(at(0), at(2)), pair(at(1), at(3)), pair(at(4), at(6)), pair(at(5), at(7)), scale.to_bits()]
+/// Bytes of the codes of a block of up to eight tokens, and what vectors read behind them.
+#[repr(align(64))]
+struct Codes([u8; 8 * BLOCK + 64]);
+
+/// A block of a tile, and where in it some tokens are written.
+#[derive(Clone, Copy)]
+struct BlockOut {
+    start: *mut u8,
+    tokens: usize,
+    slot: usize,
 }
 
-/// Two values as i16 in one word. They fit: half of 32 * 16 * 127 and of 16 * 32 * 127 are below 2^15.
-#[inline(always)]
-fn pair(low: i32, high: i32) -> u32 {
-    (low as u32 & 0xffff) | ((high as u32) << 16)
+impl BlockOut {
+    /// Writes value `index` of a field for `R` tokens, the first lanes of `values`.
+    ///
+    /// # Safety
+    /// The processor has `S`; the field and the tokens lie inside the block.
+    #[inline(always)]
+    unsafe fn put<S: Simd, const R: usize>(self, field: usize, index: usize, values: S::I) {
+        let mut lanes = [0u32; LANES];
+        // SAFETY: as the caller promises.
+        unsafe {
+            S::i_store(lanes.as_mut_ptr().cast(), values);
+            self.put_words::<R>(field, index, lanes.as_ptr().cast());
+        }
+    }
+
+    /// Writes value `index` of a field for `R` tokens, from `words` on.
+    ///
+    /// # Safety
+    /// The field and the tokens lie inside the block; `R` words can be read.
+    #[inline(always)]
+    unsafe fn put_words<const R: usize>(self, field: usize, index: usize, words: *const u8) {
+        let at = field * self.tokens + (index * self.tokens + self.slot) * 4;
+        // SAFETY: as the caller promises.
+        unsafe { self.start.add(at).copy_from_nonoverlapping(words, 4 * R) }
+    }
 }
 
-/// Quantises a block: hands 16 values at a time to `put` and returns the scale, `max |x| / 127`.
+impl WriteRows<'_> {
+    /// `R` rows from `first` on; a lane is a token.
+    #[inline(always)]
+    unsafe fn blocks<S: Simd, const R: usize>(&self, first: usize) {
+        let block_bytes = self.form.block_bytes(S::MAGNITUDES) * self.tokens;
+        let block = |b: usize| BlockOut {
+            start: self.out.wrapping_add(b * block_bytes),
+            tokens: self.tokens,
+            slot: self.slot + first,
+        };
+        let mut codes = Codes([0; 8 * BLOCK + 64]);
+        // SAFETY: the processor has `S`; 32 columns are read from a block of each row; every field that the form names
+        // lies inside its block.
+        unsafe {
+            let mut scaled_sums = [S::f_zero(); 8];
+            for b in 0..self.cols / BLOCK {
+                let out = block(b);
+                let row = |r: usize| self.x.as_ptr().add((first + r) * self.cols + b * BLOCK);
+                let d = quantize::<S, R>(row, &mut codes);
+                for word in 0..BLOCK / 4 {
+                    let words = codes.0.as_ptr().add(4 * R * word);
+                    if S::EIGHTS {
+                        for r in 0..R {
+                            let at = group_at::<S>(word, self.tokens, out.slot + r);
+                            out.start.add(at).copy_from_nonoverlapping(words.add(4 * r), 4);
+                        }
+                    } else {
+                        out.put_words::<R>(0, word, words);
+                    }
+                }
+                let sums = [Sums::of::<S, R>(&codes, 0), Sums::of::<S, R>(&codes, 1)];
+                let sum =
+                    Sums { all: S::i_add(sums[0].all, sums[1].all), odd: S::i_add(sums[0].odd, sums[1].odd) };
+                let (total, d16) = (S::f_from_i32(sum.all), as_f16::<S>(d));
+                out.put::<S, R>(field::D, 0, S::f_bits(d));
+                out.put::<S, R>(field::D16, 0, S::f_bits(d16));
+                out.put::<S, R>(field::S16, 0, S::f_bits(S::f_mul(d16, total)));
+                scaled_sums[b % 8] = S::f_mul(d, total);
+                if b % 8 == 7 {
+                    for (i, word) in for_minimums::<S>(&scaled_sums).into_iter().enumerate() {
+                        block(b - 7 + i).put::<S, R>(field::M, 0, word);
+                    }
+                }
+                out.put::<S, R>(field::START8, 0, sum.start::<S, 3>());
+                out.put::<S, R>(field::START16, 0, sum.start::<S, 4>());
+                let mut wide = S::i_sub(S::i_zero(), S::i_shl::<7>(sum.all));
+                if S::MAGNITUDES {
+                    wide = magnitudes::<S, R>(&mut codes, sum.all, out);
+                }
+                // Only wide products read this one, and they sum in 32 bits everywhere.
+                out.put::<S, R>(field::START128, 0, wide);
+                for (half, sums) in sums.into_iter().enumerate() {
+                    out.put::<S, R>(field::STARTS32, half, sums.start::<S, 5>());
+                }
+            }
+        }
+    }
+}
+
+/// Sums of the codes of some elements of a block, a token in each lane.
+#[derive(Clone, Copy)]
+struct Sums<I> {
+    all: I,
+    /// Of the odd pairs of elements, for instruction sets that need them.
+    odd: I,
+}
+
+impl<I: Copy> Sums<I> {
+    /// Of half `half` of a block of `R` tokens.
+    ///
+    /// # Safety
+    /// The processor has `S`.
+    #[inline(always)]
+    unsafe fn of<S: Simd<I = I>, const R: usize>(codes: &Codes, half: usize) -> Sums<I> {
+        // SAFETY: a vector at each of eight words of `R` tokens lies inside the codes.
+        unsafe {
+            let mut sums = Sums { all: S::i_zero(), odd: S::i_zero() };
+            for word in 4 * half..4 * half + 4 {
+                let pairs = S::i_pair_sums(S::i_load(codes.0.as_ptr().add(4 * R * word)));
+                sums.all = S::i_dot_pairs(sums.all, pairs, S::i_splat(0x0001_0001));
+                if S::PAIRS {
+                    sums.odd = S::i_dot_pairs(sums.odd, pairs, S::i_splat(0x0001_0000));
+                }
+            }
+            sums
+        }
+    }
+
+    /// The start values for offset `2^SHIFT`.
+    ///
+    /// # Safety
+    /// The processor has `S`.
+    #[inline(always)]
+    unsafe fn start<S: Simd<I = I>, const SHIFT: i32>(self) -> I {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let zero = S::i_zero();
+            if S::PAIRS {
+                let even = S::i_sub(self.all, self.odd);
+                return pair::<S>(
+                    S::i_sub(zero, S::i_shl::<SHIFT>(even)),
+                    S::i_sub(zero, S::i_shl::<SHIFT>(self.odd)),
+                );
+            }
+            S::i_sub(zero, S::i_shl::<SHIFT>(self.all))
+        }
+    }
+}
+
+/// Writes the magnitudes of a block's codes, which become their absolute values, and what their signs ask for; returns
+/// the sums of the negative ones' absolute values, given the sums of all.
+///
+/// # Safety
+/// The processor has `S`; the block has these fields.
+#[inline(always)]
+unsafe fn magnitudes<S: Simd, const R: usize>(codes: &mut Codes, sum: S::I, out: BlockOut) -> S::I {
+    let mut flips = [0u8; 8 * BLOCK];
+    for (flip, code) in flips.iter_mut().zip(&mut codes.0).take(R * BLOCK) {
+        let value = *code as i8;
+        (*flip, *code) = (if value < 0 { 127 } else { 128 }, value.unsigned_abs());
+    }
+    // SAFETY: as the caller promises.
+    unsafe {
+        for word in 0..BLOCK / 4 {
+            let at = 4 * R * word;
+            out.put_words::<R>(field::ABS, word, codes.0.as_ptr().add(at));
+            out.put_words::<R>(field::FLIP, word, flips.as_ptr().add(at));
+        }
+        let (a, b) = (Sums::of::<S, R>(codes, 0).all, Sums::of::<S, R>(codes, 1).all);
+        // Positive ones less negative ones is the sum, both together that of the absolute values; the difference is even.
+        S::i_shr::<1>(S::i_sub(S::i_add(a, b), sum))
+    }
+}
+
+/// `x` rounded to f16.
 ///
 /// # Safety
 /// The processor has `S`.
 #[inline(always)]
-unsafe fn quantize<S: Simd>(x: &[f32; BLOCK], mut put: impl FnMut(usize, [i8; LANES])) -> f32 {
-    // SAFETY: reads stay inside `x`.
+unsafe fn as_f16<S: Simd>(x: S::F) -> S::F {
+    let mut halves = [0u8; 2 * LANES];
+    // SAFETY: there is room for a vector.
     unsafe {
-        // The order of the absolute values' bits is that of the values, then infinity, then NaN.
-        let sign_off = S::i_splat(i32::MAX);
-        let mut largest = S::i_zero();
-        for i in 0..BLOCK / LANES {
-            let bits = S::f_bits(S::f_load(x.as_ptr().add(i * LANES)));
-            largest = S::i_max(largest, S::i_and(bits, sign_off));
-        }
-        let largest = f32::from_bits(S::i_largest(largest) as u32);
-        let d = largest / 127.0;
-        // Below the smallest normal number its inverse would be infinite.
-        if !d.is_finite() || d < f32::MIN_POSITIVE {
-            for i in 0..BLOCK / LANES {
-                put(i, [0; LANES]);
-            }
-            return if d.is_finite() { 0.0 } else { f32::NAN };
-        }
-        let inverse = 1.0 / d;
-        let inverse = S::f_broadcast((&raw const inverse).cast());
-        for i in 0..BLOCK / LANES {
-            let scaled = S::f_mul(S::f_load(x.as_ptr().add(i * LANES)), inverse);
-            put(i, S::i_to_i8(S::f_round(scaled)));
-        }
-        d
+        S::f_store_f16(halves.as_mut_ptr(), x);
+        S::f_load_f16(halves.as_ptr())
     }
 }
+
+/// The words `m` of 256 elements, given the scaled sums of their blocks; the rest are zero.
+///
+/// # Safety
+/// The processor has `S`.
+#[inline(always)]
+unsafe fn for_minimums<S: Simd>(sums: &[S::F; 8]) -> [S::I; 5] {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let mut largest = S::f_zero();
+        for sum in sums {
+            // In this order NaN is passed over.
+            largest = S::f_max(absolute::<S>(*sum), largest);
+        }
+        let scale = S::f_div(largest, S::f_splat(32767.0));
+        let inverse = inverse_of::<S>(scale);
+        let mut words = [S::f_bits(scale); 5];
+        for (word, i) in [0, 1, 4, 5].into_iter().enumerate() {
+            let low = S::f_round(S::f_mul(sums[i], inverse));
+            let high = S::f_round(S::f_mul(sums[i + 2], inverse));
+            words[word] = pair::<S>(low, high);
+        }
+        words
+    }
+}
+
+/// Two values as i16 in one word. They fit: half of 32 * 16 * 127 and of 16 * 32 * 127 are below 2^15.
+///
+/// # Safety
+/// The processor has `S`.
+#[inline(always)]
+unsafe fn pair<S: Simd>(low: S::I, high: S::I) -> S::I {
+    // SAFETY: as the caller promises.
+    unsafe { S::i_or(S::i_and(low, S::i_splat(0xffff)), S::i_shl::<16>(high)) }
+}
+
+/// # Safety
+/// The processor has `S`.
+#[inline(always)]
+unsafe fn absolute<S: Simd>(x: S::F) -> S::F {
+    // SAFETY: as the caller promises.
+    unsafe { S::f_from_bits(S::i_and(S::f_bits(x), S::i_splat(i32::MAX))) }
+}
+
+/// `1 / x`; 0 below the smallest normal number, where that would be infinite.
+///
+/// # Safety
+/// The processor has `S`.
+#[inline(always)]
+unsafe fn inverse_of<S: Simd>(x: S::F) -> S::F {
+    // SAFETY: as the caller promises.
+    unsafe { S::f_where_lt(x, S::f_splat(f32::MIN_POSITIVE), S::f_zero(), S::f_div(S::f_splat(1.0), x)) }
+}
+
+/// Quantises a block of each of `R` rows to words of four codes, `[8][R]`; returns the scales, `max |x| / 127`, in the first
+/// lanes.
+///
+/// # Safety
+/// The processor has `S`; the rows have 32 elements.
+#[inline(always)]
+unsafe fn quantize<S: Simd, const R: usize>(row: impl Fn(usize) -> *const f32, codes: &mut Codes) -> S::F {
+    // SAFETY: reads stay inside the rows, and writes inside the codes.
+    unsafe {
+        let mut largest = [0f32; LANES];
+        for (r, largest) in largest.iter_mut().enumerate().take(R) {
+            // The order of the absolute values' bits is that of the values, then infinity, then NaN.
+            let low = S::f_bits(absolute::<S>(S::f_load(row(r))));
+            let high = S::f_bits(absolute::<S>(S::f_load(row(r).add(LANES))));
+            *largest = f32::from_bits(S::i_largest(S::i_max(low, high)) as u32);
+        }
+        let scale = S::f_div(S::f_load(largest.as_ptr()), S::f_splat(127.0));
+        let (zero, infinity) = (S::f_zero(), S::f_splat(f32::INFINITY));
+        let mut inverses = [0f32; LANES];
+        let inverse = S::f_where_lt(scale, infinity, inverse_of::<S>(scale), zero);
+        S::f_store(inverses.as_mut_ptr(), inverse);
+        for (r, inverse) in inverses.into_iter().enumerate().take(R) {
+            let factor = S::f_splat(inverse);
+            for half in 0..2 {
+                // What is not finite has no codes.
+                let code = if inverse == 0.0 {
+                    [0; LANES]
+                } else {
+                    S::i_to_i8(S::f_round(S::f_mul(S::f_load(row(r).add(half * LANES)), factor)))
+                };
+                for (c, four) in code.as_chunks::<4>().0.iter().enumerate() {
+                    let to = codes.0.as_mut_ptr().add(4 * (R * (4 * half + c) + r));
+                    to.cast::<[i8; 4]>().write_unaligned(*four);
+                }
+            }
+        }
+        let scale = S::f_where_lt(scale, S::f_splat(f32::MIN_POSITIVE), zero, scale);
+        S::f_where_lt(scale, infinity, scale, S::f_splat(f32::NAN))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -191,7 +191,7 @@ pub(crate) trait Simd: Copy + 'static {
     const PAIRS: bool;
     /// Most rows of a float product that the registers hold sums for: with one vector of columns, and with two.
     const ROWS: [usize; 2];
-    /// Whether matrix products gain from codes expanded to bytes once for many tiles.
+    /// Whether matrix products of all types gain from codes expanded to bytes once for many tiles.
     const EXPAND: bool;
     /// Whether activations lie in groups of eight of one token, for [`expanded_sums`](Simd::expanded_sums), not of four.
     const EIGHTS: bool;
@@ -261,6 +261,8 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn i_sub(a: Self::I, b: Self::I) -> Self::I;
     /// `sum` plus the two products of the i16 in each lane; they fit.
     unsafe fn i_dot_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
+    /// Sums of the first two and of the last two signed bytes of each lane, as i16.
+    unsafe fn i_pair_sums(a: Self::I) -> Self::I;
     unsafe fn i_max(a: Self::I, b: Self::I) -> Self::I;
     /// The largest of the 16 lanes.
     unsafe fn i_largest(a: Self::I) -> i32;

@@ -7,11 +7,11 @@ use wootz_graph::{RunError, WeightId};
 
 use super::arena::View;
 use super::program::{ChainLink, Place, Product, RowOp};
-use super::run::{Scratch, each_row};
+use super::run::{Scratch, each_row, each_rows};
 use super::weights::{Matrix, Weights};
 use crate::norm::NormParams;
 use crate::pool::Pool;
-use crate::{ActForm, Activations, CpuError, Isa, Linear, LinearSet, elementwise, norm};
+use crate::{ActForm, ActRows, Activations, CpuError, Isa, Linear, LinearSet, elementwise, norm};
 
 /// The processor's means of running a step.
 #[derive(Clone, Copy)]
@@ -66,25 +66,38 @@ pub(super) fn chain(
             writers.push(a.rows_mut());
         }
     }
-    each_row(host, n, source.cols * (links.len() + writers.len()), |row, scratch| {
-        // SAFETY: see `Host::view`.
-        let mut at_hand: &[f32] = unsafe { host.view.f32(source, row, 1) };
-        let Scratch { at_hand: a, next: b, .. } = scratch;
-        for (i, link) in links.iter().enumerate() {
-            let to = if i % 2 == 0 { &mut *a } else { &mut *b };
-            to.resize(at_hand.len(), 0.0);
-            apply(host, &link.op, row, at_hand, to)?;
-            if let Some(out) = &link.out {
-                // SAFETY: see `Host::view`.
-                unsafe { host.view.f32_mut(out, row, 1) }.copy_from_slice(to);
+    let cost = source.cols * (links.len() + writers.len());
+    let together = writers.iter().map(ActRows::tile_tokens).max().unwrap_or(1);
+    each_rows(host, n, together, cost, |rows, scratch| {
+        let Scratch { at_hand: a, next: b, results, .. } = scratch;
+        results.clear();
+        for row in rows.clone() {
+            // SAFETY: see `Host::view`.
+            let mut at_hand: &[f32] = unsafe { host.view.f32(source, row, 1) };
+            for (i, link) in links.iter().enumerate() {
+                let to = if i % 2 == 0 { &mut *a } else { &mut *b };
+                to.resize(at_hand.len(), 0.0);
+                apply(host, &link.op, row, at_hand, to)?;
+                if let Some(out) = &link.out {
+                    // SAFETY: see `Host::view`.
+                    unsafe { host.view.f32_mut(out, row, 1) }.copy_from_slice(to);
+                }
+                // SAFETY: the buffer lives as long as the worker's scratch and is next written two links on, when
+                // nothing reads it any more.
+                at_hand = unsafe { std::slice::from_raw_parts(to.as_ptr(), to.len()) };
             }
-            // SAFETY: the buffer lives as long as the worker's scratch and is next written two links on, when
-            // nothing reads it any more.
-            at_hand = unsafe { std::slice::from_raw_parts(to.as_ptr(), to.len()) };
+            if rows.len() > 1 {
+                results.extend_from_slice(at_hand);
+                continue;
+            }
+            for writer in &writers {
+                // SAFETY: this row is this worker's alone.
+                unsafe { writer.write(row, at_hand) };
+            }
         }
         for writer in &writers {
-            // SAFETY: this row is this worker's alone.
-            unsafe { writer.write(row, at_hand) };
+            // SAFETY: these rows are this worker's alone.
+            unsafe { writer.write(rows.start, results) };
         }
         Ok(())
     })

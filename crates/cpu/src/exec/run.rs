@@ -1,5 +1,6 @@
 //! Runs the kernels of a program.
 
+use std::ops::Range;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -20,6 +21,8 @@ use crate::{Activations, elementwise, route};
 
 /// Elements of work on rows that are worth another thread: some microseconds.
 const WORTH_A_THREAD: usize = 16 << 10;
+/// Parts of the work on rows for each worker, since a worker may start late or lose its core.
+const CHUNKS_PER_WORKER: usize = 4;
 
 /// Sines and cosines shared by all layers whose rotary embedding has the same attributes.
 pub(super) struct RopeSlot {
@@ -33,6 +36,8 @@ pub(super) struct RopeSlot {
 pub(super) struct Scratch {
     pub(super) at_hand: Vec<f32>,
     pub(super) next: Vec<f32>,
+    /// Rows that are handed on together.
+    pub(super) results: Vec<f32>,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -45,13 +50,27 @@ pub(super) fn each_row(
     cost: usize,
     f: impl Fn(usize, &mut Scratch) -> Result<(), RunError> + Sync,
 ) -> Result<(), RunError> {
-    let chunks = Chunks::new(n, n.div_ceil(4 * host.pool.workers()));
+    each_rows(host, n, 1, cost, |rows, scratch| rows.into_iter().try_for_each(|row| f(row, scratch)))
+}
+
+/// As [`each_row`], with up to `together` rows in a call where there are enough for all workers; but for the last, calls
+/// have all of them and begin at a multiple.
+pub(super) fn each_rows(
+    host: Host<'_>,
+    n: usize,
+    together: usize,
+    cost: usize,
+    f: impl Fn(Range<usize>, &mut Scratch) -> Result<(), RunError> + Sync,
+) -> Result<(), RunError> {
+    let parts = CHUNKS_PER_WORKER * host.pool.workers();
+    let together = if n < parts * together { 1 } else { together };
+    let chunks = Chunks::new(n, n.div_ceil(parts).next_multiple_of(together));
     let failure = Mutex::new(None);
     let work = |index: usize| {
         let mut own = host.scratch[index].lock().unwrap_or_else(|e| e.into_inner());
         while let Some(rows) = chunks.take() {
-            for row in rows {
-                if let Err(e) = f(row, &mut own) {
+            for first in rows.clone().step_by(together) {
+                if let Err(e) = f(first..rows.end.min(first + together), &mut own) {
                     failure.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(e);
                     return;
                 }

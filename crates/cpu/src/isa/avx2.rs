@@ -183,6 +183,10 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
             let products = both!(_mm256_madd_epi16; a, b);
             both!(_mm256_add_epi32; sum, products)
         }
+        fn i_pair_sums(a: Self::I) -> Self::I {
+            let ones = [_mm256_set1_epi8(1); 2];
+            both!(_mm256_maddubs_epi16; ones, a)
+        }
         fn i_max(a: Self::I, b: Self::I) -> Self::I { both!(_mm256_max_epi32; a, b) }
         fn i_largest(a: Self::I) -> i32 {
             let m = _mm256_max_epi32(a[0], a[1]);

@@ -82,6 +82,7 @@ impl Simd for Avx512 {
         fn i_add(a: Self::I, b: Self::I) -> Self::I { _mm512_add_epi32(a, b) }
         fn i_sub(a: Self::I, b: Self::I) -> Self::I { _mm512_sub_epi32(a, b) }
         fn i_dot_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I { _mm512_dpwssd_epi32(sum, a, b) }
+        fn i_pair_sums(a: Self::I) -> Self::I { _mm512_maddubs_epi16(_mm512_set1_epi8(1), a) }
         fn i_max(a: Self::I, b: Self::I) -> Self::I { _mm512_max_epi32(a, b) }
         fn i_largest(a: Self::I) -> i32 { _mm512_reduce_max_epi32(a) }
         fn i_to_i8(a: Self::I) -> [i8; LANES] {

@@ -273,6 +273,9 @@ impl<const I8MM: bool> Simd for Quads<I8MM> {
                 vmlal_s16(sum, vshrn_n_s32::<16>(a[i]), vshrn_n_s32::<16>(b[i]))
             })
         }
+        fn i_pair_sums(a: Self::I) -> Self::I {
+            from_fn(|i| vreinterpretq_s32_s16(vpaddlq_s8(vreinterpretq_s8_s32(a[i]))))
+        }
         fn i_max(a: Self::I, b: Self::I) -> Self::I { all!(vmaxq_s32; a, b) }
         fn i_largest(a: Self::I) -> i32 { vmaxvq_s32(vmaxq_s32(vmaxq_s32(a[0], a[1]), vmaxq_s32(a[2], a[3]))) }
         fn i_to_i8(a: Self::I) -> [i8; LANES] {

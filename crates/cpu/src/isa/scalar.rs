@@ -108,6 +108,12 @@ impl Simd for Scalar {
                 sum[i] + a * b + c * d
             })
         }
+        fn i_pair_sums(a: Self::I) -> Self::I {
+            a.map(|v| {
+                let [p, q, r, s] = v.to_le_bytes().map(|b| i32::from(b as i8));
+                ((p + q) & 0xffff) | ((r + s) << 16)
+            })
+        }
         fn i_max(a: Self::I, b: Self::I) -> Self::I { from_fn(|i| a[i].max(b[i])) }
         fn i_largest(a: Self::I) -> i32 { a.into_iter().fold(i32::MIN, i32::max) }
         fn i_to_i8(a: Self::I) -> [i8; LANES] { a.map(|v| v as i8) }
