@@ -379,15 +379,17 @@ unsafe fn weighted_values<S: Simd>(
             if all.is_empty() {
                 all = Seen { start: SEGMENT as u32, end: SEGMENT as u32 };
             }
-            for row in group.clone() {
-                let seen = view.rows[row];
-                sum(row..row + 1, Seen { start: seen.start, end: seen.end.min(all.start) }, true);
-            }
+            // Rows of one token see the same.
+            let apart = |part: &dyn Fn(Seen) -> Seen| {
+                let mut first = group.start;
+                for same in view.rows[group.clone()].chunk_by(|a, b| a == b) {
+                    sum(first..first + same.len(), part(same[0]), true);
+                    first += same.len();
+                }
+            };
+            apart(&|seen| Seen { start: seen.start, end: seen.end.min(all.start) });
             sum(group.clone(), all, true);
-            for row in group {
-                let seen = view.rows[row];
-                sum(row..row + 1, Seen { start: seen.start.max(all.end), end: seen.end }, true);
-            }
+            apart(&|seen| Seen { start: seen.start.max(all.end), end: seen.end });
         }
     }
 }
