@@ -174,7 +174,7 @@ impl<'a> LinearSet<'a> {
         let chunk = (work / (workers * per_worker)).max(WORTH_A_THREAD);
         for job in &mut jobs {
             let groups = groups(job);
-            let wanted = (chunk / group_work(job).max(1)).next_multiple_of(panel::GROUPS);
+            let wanted = (chunk / group_work(job).max(1)).next_multiple_of(panel::PAIR);
             job.groups_per_chunk = wanted.clamp(1, groups.max(1));
             job.chunks = groups.div_ceil(job.groups_per_chunk);
         }
@@ -288,7 +288,7 @@ impl<'a> Job<'a> {
             }
             Weights::Stored(stored) => stored,
         };
-        let piece = (STORED_PIECE / self.weights.group_bytes().max(1)).next_multiple_of(panel::GROUPS);
+        let piece = (STORED_PIECE / self.weights.group_bytes().max(1)).next_multiple_of(panel::PAIR);
         let mut bytes = Vec::new();
         for first in groups.clone().step_by(piece) {
             let row = first * LANES;
@@ -330,9 +330,9 @@ impl Rows<'_> {
         let mut scratch = panel::Scratch::new();
         for first in (0..acts.tokens()).step_by(panel::TOKENS) {
             for group in groups.clone().step_by(panel::GROUPS) {
-                let groups = panel::GROUPS.min(groups.end - group);
+                let panel = group..groups.end.min(group + panel::GROUPS);
                 // SAFETY: as the caller promises.
-                unsafe { panel::run(self, acts, group, groups, first, &mut scratch) };
+                unsafe { panel::run(self, acts, panel, first, &mut scratch) };
             }
         }
     }

@@ -180,6 +180,7 @@ impl<const HIGH: bool> FourK<HIGH> {
 
 impl<const HIGH: bool> Format for FourK<HIGH> {
     const CODES: bool = true;
+    const MANY_STEPS: bool = HIGH;
 
     #[inline(always)]
     unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(
@@ -447,6 +448,7 @@ impl Parts for Q6K {
 
 impl Format for Q6K {
     const CODES: bool = true;
+    const MANY_STEPS: bool = true;
 
     #[inline(always)]
     unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(

@@ -14,6 +14,8 @@ use wootz_quant::WeightType;
 pub(super) trait Format {
     /// Whether the weights are codes that can be expanded to bytes.
     const CODES: bool;
+    /// Whether it takes so many steps to make a code that all instruction sets gain from expanding.
+    const MANY_STEPS: bool = false;
 
     /// Adds the products of `cols` columns of one row group at `w` with the tile at `a` to `acc`; with `EXPANDED`,
     /// `codes` are what [`expand`](Format::expand) made of them.
@@ -152,10 +154,14 @@ unsafe fn never(_: &TileArgs) {
 }
 
 fn kernels_of<S: Simd, K: Format>() -> Kernels {
-    let eight = if S::TOKENS == 8 { tile::<S, K, 8, false> } else { never };
+    let (eight, largest): (TileFn, TileFn) = if S::TOKENS == 8 {
+        (tile::<S, K, 8, false>, tile::<S, K, 8, true>)
+    } else {
+        (never, tile::<S, K, 4, true>)
+    };
     Kernels {
         tiles: [tile::<S, K, 1, false>, tile::<S, K, 2, false>, tile::<S, K, 4, false>, eight],
-        expanded: (S::EXPAND && K::CODES).then_some((expand::<S, K>, tile::<S, K, 4, true>)),
+        expanded: (K::CODES && (S::EXPAND || K::MANY_STEPS)).then_some((expand::<S, K>, largest)),
     }
 }
 
