@@ -15,7 +15,10 @@ fn run(kernels: Kernels) {
     let device = backend.open(0).unwrap();
     let mut worst = 0.0f64;
     let mut failures = Vec::new();
-    let cases = wootz_testkit::cases::all();
+    let mut cases = wootz_testkit::cases::all();
+    if kernels == Kernels::Fast {
+        cases.extend(wootz_testkit::cases::large());
+    }
     let count = cases.len();
     for case in cases {
         match wootz_testkit::check(&backend, &*device, &case) {

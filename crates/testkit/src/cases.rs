@@ -89,6 +89,49 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
+/// Cases that are large enough for kernels which devices keep for large products. Each takes half a minute, most of it to
+/// make its weights.
+pub fn large() -> Vec<Case> {
+    vec![
+        feed_forward(WeightType::Q4_K, WeightType::Q5_K, 3),
+        feed_forward(WeightType::Q5_K, WeightType::Q4_K, 8),
+    ]
+}
+
+/// The second half of a layer, and a product of the norm after it.
+fn feed_forward(ty: WeightType, down: WeightType, tokens: usize) -> Case {
+    const DIM: usize = 2048;
+    const INNER: usize = 17_152;
+    simple(
+        format!("large products of {ty} and {down}, {tokens} tokens"),
+        EXPERTS_QUANTISED,
+        tokens,
+        &[DIM],
+        |w, rng| {
+            w.random(rng, "norm", WeightType::F32, 1, DIM, 1.0);
+            w.random(rng, "gate", ty, INNER, DIM, 0.02);
+            w.random(rng, "up", ty, INNER, DIM, 0.02);
+            w.random(rng, "down", down, DIM, INNER, 0.02);
+            w.random(rng, "next", WeightType::Q8_0, 64, DIM, 0.02);
+        },
+        |b, ins| {
+            let norm = |b: &mut GraphBuilder<'_>, x: ValueId| {
+                let weight = Some(b.weight("norm"));
+                b.norm(x, Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None }, "norm")
+            };
+            let h = norm(b, ins[0]);
+            let (gate, up, down, next) =
+                (b.weight("gate"), b.weight("up"), b.weight("down"), b.weight("next"));
+            let (gate, up) = (b.linear(h, gate, None, "gate"), b.linear(h, up, None, "up"));
+            let y = b.glu(gate, up, Activation::Silu);
+            let y = b.linear(y, down, None, "down");
+            let x = b.add(ins[0], y, "residual");
+            let h = norm(b, x);
+            b.linear(h, next, None, "next")
+        },
+    )
+}
+
 /// Operations that only encoders have.
 fn encoders() -> Vec<Case> {
     let mut cases = Vec::new();
