@@ -15,9 +15,6 @@ INLINE size_t chunk_offset(uint32_t row, uint32_t tile, uint32_t chunk, uint32_t
     return (piece * groups + row / GROUP_ROWS) * GROUP_BYTES + row % GROUP_ROWS * 128 + ((chunk ^ row) % 8 * 16);
 }
 
-// Where column `c` of 8 lies among the bytes of two quartets (see tiles.cuh).
-INLINE uint32_t quartet_place(uint32_t c) { return (c & 2) * 2 + (c & 1) * 2 + (c >> 2); }
-
 // The int8 image of up to 8 tokens, of a tile (256 columns, 8 pieces of 32): codes [piece][quartets 0..3, 4..7][token] of 16
 // bytes; scales, f32 [piece / 2][token / 2][piece % 2][token % 2]; sums of activations [token][piece] in two tf32 each.
 constexpr uint32_t FEW_TOKENS = 8;

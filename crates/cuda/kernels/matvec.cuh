@@ -403,7 +403,7 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
             c = c * TILE_ROWS + i % TILE_ROWS;
             uint8_t* out = a.acts_out + static_cast<size_t>(place.expert(v) * k_tiles + c / TILE_COLS) * ACTS8_BYTES;
             const uint32_t t = c / 64 % 4, j = c / 16 % 4;
-            const uint32_t at = (c & 2) * 2 + (c & 1) * 2 + (c >> 2 & 1);
+            const uint32_t at = quartet_place(c);
             out[(j * 4 + t) * 16 + c / 8 % 2 * 8 + at] = static_cast<uint8_t>(q);
             if (c % 16 == 0) {
                 *reinterpret_cast<float2*>(out + 256 + ((j / 2 * 4 + t) * 2 + j % 2) * 8) =

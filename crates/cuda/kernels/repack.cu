@@ -1,13 +1,12 @@
 // From GGUF rows to the tiles of tiles.cuh: a warp makes one tile. Runs once, at load.
 #ifndef WOOTZ_EMULATE
-#include "acts.cuh"
 #include "tiles.cuh"
 
 INLINE uint32_t u16_of(const uint8_t* p) { return p[0] | uint32_t(p[1]) << 8; }
 
 // The quartet of one of 32 columns, and its byte there.
-INLINE int quartet_of(int c) { return c / 8 * 2 + quartet_place(c % 8) / 4; }
-INLINE int byte_in_quartet(int c) { return quartet_place(c % 8) % 4; }
+INLINE int quartet_of(int c) { return c / 8 * 2 + quartet_place(c) / 4; }
+INLINE int byte_in_quartet(int c) { return quartet_place(c) % 4; }
 
 // What a lane reads: the blocks of one row, or nothing beyond the matrix.
 struct Row {
@@ -27,7 +26,7 @@ template <bool FP4 = false, class Code> INLINE uint4 words_of(Code code) {
     uint32_t w[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int c = 0; c < 32; c++) {
-        if (FP4) w[c / 8] |= code(c) << (4 * quartet_place(c % 8));
+        if (FP4) w[c / 8] |= code(c) << (4 * quartet_place(c));
         else w[quartet_of(c) % 4] |= code(c) << (8 * byte_in_quartet(c) + quartet_of(c) / 4 * 4);
     }
     return make_uint4(w[0], w[1], w[2], w[3]);

@@ -115,21 +115,28 @@ fn feed_forward(ty: WeightType, down: WeightType, tokens: usize) -> Case {
             w.random(rng, "next", WeightType::Q8_0, 64, DIM, 0.02);
         },
         |b, ins| {
-            let norm = |b: &mut GraphBuilder<'_>, x: ValueId| {
-                let weight = Some(b.weight("norm"));
-                b.norm(x, Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None }, "norm")
-            };
-            let h = norm(b, ins[0]);
-            let (gate, up, down, next) =
-                (b.weight("gate"), b.weight("up"), b.weight("down"), b.weight("next"));
-            let (gate, up) = (b.linear(h, gate, None, "gate"), b.linear(h, up, None, "up"));
-            let y = b.glu(gate, up, Activation::Silu);
-            let y = b.linear(y, down, None, "down");
-            let x = b.add(ins[0], y, "residual");
-            let h = norm(b, x);
+            let x = gated_unit(b, ins[0]);
+            let h = rms_norm(b, x, "norm");
+            let next = b.weight("next");
             b.linear(h, next, None, "next")
         },
     )
+}
+
+/// The norm of whole rows with a weight of this name.
+fn rms_norm(b: &mut GraphBuilder<'_>, x: ValueId, weight: &str) -> ValueId {
+    let weight = Some(b.weight(weight));
+    b.norm(x, Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None }, "norm")
+}
+
+/// `x` and what the gated unit makes of its norm.
+fn gated_unit(b: &mut GraphBuilder<'_>, x: ValueId) -> ValueId {
+    let h = rms_norm(b, x, "norm");
+    let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
+    let (g, u) = (b.linear(h, gate, None, "gate"), b.linear(h, up, None, "up"));
+    let y = b.glu(g, u, Activation::Silu);
+    let y = b.linear(y, down, None, "down");
+    b.add(x, y, "residual")
 }
 
 /// Operations that only encoders have.
@@ -273,14 +280,7 @@ fn block(tokens: usize, hidden: bool) -> Case {
         },
         move |b, ins| {
             let x = if hidden { b.input(Input::Hidden { cols: 256 }) } else { ins[0] };
-            let weight = Some(b.weight("norm"));
-            let norm = Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None };
-            let h = b.norm(x, norm, "norm");
-            let (gate, up, down) = (b.weight("gate"), b.weight("up"), b.weight("down"));
-            let (g, u) = (b.linear(h, gate, None, "gate"), b.linear(h, up, None, "up"));
-            let y = b.glu(g, u, Activation::Silu);
-            let y = b.linear(y, down, None, "down");
-            b.add(x, y, "residual")
+            gated_unit(b, x)
         },
     );
     if hidden {
@@ -361,10 +361,8 @@ fn norms() -> Vec<Case> {
             &[576, 576],
             |w, rng| w.random(rng, "w", WeightType::F32, 1, 576, 1.0),
             move |b, ins| {
-                let weight = Some(b.weight("w"));
                 let sum = b.add(ins[0], ins[1], "sum");
-                let norm = Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None };
-                let y = b.norm(sum, norm, "norm");
+                let y = rms_norm(b, sum, "w");
                 if again { b.add(sum, y, "residual") } else { y }
             },
         ));
@@ -636,8 +634,7 @@ fn routed_case(tokens: usize) -> Case {
         },
         move |b, ins| {
             let x = b.add(ins[0], ins[1], "sum");
-            let weight = Some(b.weight("norm"));
-            let h = b.norm(x, Norm { kind: NormKind::Rms, eps: 1e-5, groups: 1, weight, bias: None }, "norm");
+            let h = rms_norm(b, x, "norm");
             let router = b.weight("router");
             let scores = b.linear(h, router, None, "router");
             let gating = Gating::Softmax;

@@ -3,7 +3,7 @@
 use wootz_graph::RunError;
 use wootz_quant::WeightType;
 
-use super::matvec::Matrix;
+use super::matvec::{Matrix, THREADS};
 use super::{Resolver, Tails, Value};
 use crate::args::{ActsArgs, FewArgs, Mut, Ptr, Segment};
 use crate::fuse::Products;
@@ -11,18 +11,17 @@ use crate::machine::{Kernel, Launch};
 use crate::tiles;
 
 /// Rows at most.
-pub(super) const MOST_ROWS: u32 = 8;
+const MOST_ROWS: u32 = 8;
 /// Bytes of 256 columns of the int8 image.
 const IMAGE_BYTES: usize = 2816;
-/// Threads of a block that makes the image, and tiles of columns that it makes.
+/// Threads of a block that makes the image, each of which makes 8 columns, and tiles of columns of all of them.
 const PACK_THREADS: u32 = 64;
-const PACK_TILES: u32 = 2;
+const PACK_TILES: u32 = 8 * PACK_THREADS / tiles::COLS;
 /// Tiles for each multiprocessor from which on the products are large. Others are over before the activations of all columns
 /// are where they are needed.
 const LARGE: u32 = 64;
-/// Threads of a block, and its warps.
-const THREADS: u32 = 512;
-const WARPS: usize = 16;
+/// Warps of a block.
+const WARPS: usize = THREADS as usize / 32;
 /// Parts of columns at most, and tiles of columns of one.
 const MOST_PARTS: u32 = 7;
 const MOST_PART_TILES: u32 = 64;

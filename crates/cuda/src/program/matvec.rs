@@ -13,7 +13,7 @@ use crate::tiles::{self, typed};
 /// Matrices of one launch at most.
 pub(super) const SEGMENTS: usize = 3;
 /// Threads of a block.
-const THREADS: u32 = 512;
+pub(super) const THREADS: u32 = 512;
 /// Bytes of shared memory next to the activations: sums on their way, of an even number of row tiles as far as there is
 /// room, and what is left over. Less of it leaves more of the nearest cache: 18 row tiles were slower by 3 % than 6. But a
 /// block whose row tiles fit a few more does them all at once.
