@@ -128,14 +128,16 @@ struct Model {
         a.block_bytes = block_bytes, a.v_offset = block_bytes / 2, a.scale = 0.088f, a.heads = s.heads, a.kv_heads = s.kv_heads;
         a.max_blocks = max_blocks, a.pairs = s.head_dim / 2;
         if (to_image) a.image = image.p, a.groups = up(rows, 128) * 16, a.image_bf16 = type_of(s.type).id == BF16;
-        // Rounds of 128 positions of a plan, whose span is a power of two. Of more blocks than multiprocessors, two share one.
-        uint32_t rounds = 2;
-        while (128 * rounds < depth + 1) rounds *= 2;
-        const uint32_t splits = std::min(std::min(64u, rounds), std::max(1u, gpu.sms / (s.kv_heads * rows)));
-        const uint32_t warps = s.kv_heads * rows > static_cast<uint32_t>(gpu.sms) ? 4 : 8;
-        const bool cluster = splits > 1 && splits <= 8;
-        gpu.launch(gpu.kernel("attend", attend_name("f16", s.head_dim, warps, cluster)), dim3(splits, s.kv_heads, rows), 32 * warps,
-                   attend_shared(s.head_dim, warps), a, true, cluster ? splits : 1);
+        // As crates/cuda/src/program/attend.rs cuts them.
+        const uint32_t groups = s.kv_heads * rows, chunks = up(depth + 1, 16), sms = gpu.sms;
+        const uint32_t many = std::max(1u, std::min(std::min(64u, up(chunks, 8)), sms / groups));
+        const uint32_t few = std::max(1u, std::min(std::min(8u, up(chunks, 4)), std::max(std::min(2u, sms / groups), (sms - sms / 6) / groups)));
+        const bool is_few = few >= many || chunks <= (many <= 8 ? 2 : 1) * few * attend_warps(s.head_dim, SHORT);
+        const AttendWay way = groups > sms ? PAIRED : is_few ? SHORT : LONG;
+        const uint32_t splits = is_few ? few : many;
+        const uint32_t warps = attend_warps(s.head_dim, way);
+        gpu.launch(gpu.kernel("attend", attend_name("f16", s.head_dim, way)), dim3(splits, s.kv_heads, rows), 32 * warps,
+                   attend_shared(s.head_dim, warps), a, true, way == SHORT ? splits : 1);
     }
     // Prompts of one sequence that fill the rows; keys and values are taken to be in the cache.
     void flash(uint32_t layer) {
@@ -194,9 +196,10 @@ struct Model {
             return;
         }
         const char* kind = rows > 64 ? "pack_many_rows_" : p.tails > 0 ? "pack_parts_" : "pack_rows_";
-        // Warps that keep all of a row, if there are so many; few rows must fill the device.
-        const int threads = rows > 64 ? 32 * std::min(14u, std::max(8u, up(p.k_tiles, 6))) : p.tails > 0 ? 32 * std::min(14u, p.k_tiles) : 1024;
-        gpu.launch(gpu.kernel("acts", std::string(kind) + (t.id == BF16 ? "bf16" : "f16")), rows, threads, 0, p);
+        // Warps that keep all of a row, if there are so many.
+        const uint32_t blocks = pack_blocks(rows, p.k_tiles), tiles = up(p.k_tiles, blocks);
+        const int threads = 32 * (rows > 64 ? std::min(14u, std::max(8u, up(tiles, 6))) : std::min(p.tails > 0 ? 14u : 32u, tiles));
+        gpu.launch(gpu.kernel("acts", std::string(kind) + (t.id == BF16 ? "bf16" : "f16")), rows * blocks, threads, 0, p, true, blocks);
     }
     // `in_parts`: the reader adds parts.
     void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated, bool in_parts = false, bool few = false) {

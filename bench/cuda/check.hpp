@@ -268,6 +268,13 @@ struct ProductRoom {
     ProductRoom(int sms, uint32_t outputs) : partial(2ull * sms * 128 * 256), counters(outputs) { counters.zero(); }
 };
 
+// Blocks that make a row of the image of some rows.
+inline uint32_t pack_blocks(uint32_t rows, uint32_t k_tiles) {
+    uint32_t blocks = 1;
+    while (rows <= 8 && 2 * blocks <= std::min(8u, k_tiles)) blocks *= 2;
+    return blocks;
+}
+
 inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Type& t, uint32_t cols, uint32_t n, Way way, const Type* last = nullptr) {
     const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, " + std::to_string(n) + " rows" + (way == HOPPER ? ", hopper, " : ", ") + (last ? std::string("last ") + last->name + ", " : "");
     if (const ProductShape s = product_shape(t, n, !last, way, last); !built(gpu, report, s.file, s.name)) return;
@@ -285,7 +292,8 @@ inline void check_products(Gpu& gpu, Report& report, ProductRoom& room, const Ty
     ActsArgs p{};
     p.rows = count.p, p.x = dx.p, p.y = dy.p, p.x_out = x_out.p, p.norm = dn.p, p.out = image.p, p.scale = scale.p;
     p.eps = 1e-5f, p.cols = cols, p.k_tiles = k_tiles, p.groups = groups;
-    gpu.launch(gpu.kernel("acts", std::string(n > 64 ? "pack_many_rows_" : "pack_rows_") + (bf16 ? "bf16" : "f16")), n + 3, n > 64 ? 128 : 1024, 0, p);
+    const uint32_t blocks = pack_blocks(n, k_tiles);
+    gpu.launch(gpu.kernel("acts", std::string(n > 64 ? "pack_many_rows_" : "pack_rows_") + (bf16 ? "bf16" : "f16")), (n + 3) * blocks, n > 64 ? 128 : 96, 0, p, true, blocks);
     const ProductShape shape = product_shape(t, n, false, way, last);
     ProductArgs a{};
     a.seg[0] = m[0].segment(out.p), a.seg[1] = m[1].segment(out.p + n * 400, nullptr, db.p), a.seg[2] = m[2].segment(out.p + n * 500);
@@ -443,7 +451,7 @@ inline void check_few(Gpu& gpu, Report& report, const Type& t, uint32_t cols, ui
 }
 
 // The image of the norm of a sum in parts.
-inline void check_pack(Gpu& gpu, Report& report, uint32_t cols, uint32_t tails, bool bf16, bool few = false) {
+inline void check_pack(Gpu& gpu, Report& report, uint32_t cols, uint32_t tails, bool bf16, bool few = false, uint32_t blocks = 1) {
     const uint32_t n = 5, groups = 2, k_tiles = up(cols, 256);
     const size_t count = static_cast<size_t>(n) * cols;
     const auto x = random_floats(count, 80), y = random_floats(count * (1 + tails), 81), norm = random_floats(cols, 82);
@@ -454,7 +462,7 @@ inline void check_pack(Gpu& gpu, Report& report, uint32_t cols, uint32_t tails, 
     p.rows = rows.p, p.x = dx.p, p.y = dy.p, p.y_tail = dy.p + count, p.slab = count, p.tails = tails, p.x_out = x_out.p, p.norm = dn.p;
     p.out = image.p, p.scale = scale.p, p.eps = 1e-5f, p.cols = cols, p.k_tiles = k_tiles, p.groups = groups;
     if (few) gpu.launch(gpu.kernel("acts", "pack_few"), dim3(n + 2, up(k_tiles, 2)), 64, 0, p);
-    else gpu.launch(gpu.kernel("acts", bf16 ? "pack_parts_bf16" : "pack_parts_f16"), n + 2, 32 * std::min(14u, k_tiles), 0, p);
+    else gpu.launch(gpu.kernel("acts", bf16 ? "pack_parts_bf16" : "pack_parts_f16"), (n + 2) * blocks, 32 * std::min(14u, up(k_tiles, blocks)), 0, p, true, blocks);
     gpu.sync();
     const auto bytes = image.read();
     const auto factors = scale.read(), sums = x_out.read();

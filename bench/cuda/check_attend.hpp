@@ -53,14 +53,17 @@ struct HostCache {
     }
 };
 
-// `cluster`: whether the blocks of a group of heads are one.
-inline std::string attend_name(const std::string& cache, uint32_t dim, uint32_t warps, bool cluster) {
-    return "attend_" + cache + "_" + std::to_string(dim) + (cluster ? "_cluster" : "_" + std::to_string(warps) + "_warps");
+// Whether there are few parts, whose blocks are a cluster, many parts, or two blocks for a multiprocessor.
+enum AttendWay { SHORT, LONG, PAIRED };
+inline std::string attend_name(const std::string& cache, uint32_t dim, AttendWay way) {
+    return "attend_" + cache + "_" + std::to_string(dim) + (way == SHORT ? "_short" : way == LONG ? "_long" : "_paired");
 }
-inline size_t attend_shared(uint32_t dim, uint32_t warps) { return 4 * ((12 + 8 * warps) * dim + 1200); }
+inline uint32_t attend_warps(uint32_t dim, AttendWay way) { return way == PAIRED ? 4 : way == SHORT && dim <= 128 ? 12 : 8; }
+inline size_t attend_shared(uint32_t dim, uint32_t warps) { return 4 * (12 * dim + 8 * warps * (dim + 8) + 1200); }
 
-// With so many warps a block; of prompts with as many as there are.
-inline void check_attend_by(Gpu& gpu, Report& report, const AttendCase& c, uint32_t warps, bool cluster) {
+// `way` is of no matter to prompts.
+inline void check_attend_by(Gpu& gpu, Report& report, const AttendCase& c, AttendWay way) {
+    const uint32_t warps = attend_warps(c.dim, way), cluster = way == SHORT ? c.splits : 1;
     const uint32_t rows = c.positions.size(), share = c.heads / c.kv_heads, groups = c.kv_heads * up(share, 8);
     const uint32_t max_blocks = *std::max_element(c.positions.begin(), c.positions.end()) / 32 + 1;
     HostCache cache{c.type, c.dim, c.kv_heads, {}};
@@ -120,7 +123,7 @@ inline void check_attend_by(Gpu& gpu, Report& report, const AttendCase& c, uint3
         a.q_tail = dq2.p, a.k = dk.p, a.k_tail = dk2.p, a.v = dv.p, a.v_tail = dv2.p, a.tails = 1;
         a.q_norm = dqn.p, a.k_norm = dkn.p, a.rope = drope.p;
     }
-    const std::string kernel = c.prompt ? std::string("flash_") + CACHE_NAMES[c.type] + "_" + std::to_string(c.dim) : attend_name(CACHE_NAMES[c.type], c.dim, warps, cluster);
+    const std::string kernel = c.prompt ? std::string("flash_") + CACHE_NAMES[c.type] + "_" + std::to_string(c.dim) : attend_name(CACHE_NAMES[c.type], c.dim, way);
     std::vector<uint32_t> tiles;
     for (uint32_t r = 0; r < rows; r += 64) tiles.push_back(r), tiles.push_back(std::min(64u, rows - r));
     Buffer<uint32_t> dtiles(tiles), tile_count(std::vector<uint32_t>{static_cast<uint32_t>(tiles.size() / 2)});
@@ -129,7 +132,7 @@ inline void check_attend_by(Gpu& gpu, Report& report, const AttendCase& c, uint3
                     a.v_offset, a.scale, a.softcap, a.heads, a.kv_heads, a.max_blocks, a.window};
         gpu.launch(gpu.kernel("flash", kernel), dim3(tiles.size() / 2 + 1, c.heads), 128, 2 * c.dim * 320, f);
     } else {
-        gpu.launch(gpu.kernel("attend", kernel), dim3(c.splits, groups, rows + 1), 32 * warps, attend_shared(c.dim, warps), a, true, cluster ? c.splits : 1);
+        gpu.launch(gpu.kernel("attend", kernel), dim3(c.splits, groups, rows + 1), 32 * warps, attend_shared(c.dim, warps), a, true, cluster);
     }
     gpu.sync();
     const auto got = out.read();
@@ -189,7 +192,7 @@ inline void check_attend_by(Gpu& gpu, Report& report, const AttendCase& c, uint3
         const uint32_t image_groups = up(rows, 8) + 1;
         Buffer<uint8_t> image(static_cast<size_t>(q_cols) / 64 * image_groups * 1024);
         a.image = image.p, a.groups = image_groups, a.image_bf16 = bf16;
-        gpu.launch(gpu.kernel("attend", kernel), dim3(c.splits, groups, rows + 1), 32 * warps, attend_shared(c.dim, warps), a, true, cluster ? c.splits : 1);
+        gpu.launch(gpu.kernel("attend", kernel), dim3(c.splits, groups, rows + 1), 32 * warps, attend_shared(c.dim, warps), a, true, cluster);
         gpu.sync();
         const auto bytes = image.read();
         Error f;
@@ -209,17 +212,20 @@ inline void check_attend_by(Gpu& gpu, Report& report, const AttendCase& c, uint3
                 e.value(), c.prompt && c.type == CACHE_BF16 ? 8e-3 : 2e-3);
 }
 inline void check_attend(Gpu& gpu, Report& report, const AttendCase& c) {
-    check_attend_by(gpu, report, c, 8, false);
+    check_attend_by(gpu, report, c, LONG);
     if (c.prompt) return;
-    check_attend_by(gpu, report, c, 4, false);
+    check_attend_by(gpu, report, c, PAIRED);
+    check_attend_by(gpu, report, c, SHORT);
     AttendCase cluster = c;
     cluster.splits = std::max(2u, c.splits);
-    check_attend_by(gpu, report, cluster, 8, true);
+    check_attend_by(gpu, report, cluster, SHORT);
 }
 inline void check_attention(Gpu& gpu, Report& report) {
     for (int type : {CACHE_F16, CACHE_BF16, CACHE_Q8_0}) {
         check_attend(gpu, report, {type, 128, 28, 4, 6, {0, 15, 16, 33, 700}});
         check_attend(gpu, report, {type, 128, 28, 4, 6, {0, 31, 32, 700}, 0, 0, false, true});
+        check_attend(gpu, report, {type, 128, 28, 4, 2, {900, 1700}, 0, 0, false, true});
+        check_attend_by(gpu, report, {type, 128, 28, 4, 37, {3000, 4100}, 0, 0, false, true}, LONG);
         check_attend(gpu, report, {type, 64, 9, 3, 3, {47, 300}, 0, 0, false, true, true});
         check_attend(gpu, report, {type, 256, 8, 4, 2, {400}, 128, 30, false, true});
         check_attend(gpu, report, {type, 64, 64, 4, 1, {200, 90}, 50, 0, true});

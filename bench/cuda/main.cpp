@@ -11,7 +11,7 @@ static void check(Gpu& gpu, Report& report) {
     check_attention(gpu, report);
     for (uint32_t tails : {1, 3, 11, 13}) {
         for (uint32_t cols : {576, 3584, 10240}) {
-            check_pack(gpu, report, cols, tails, tails == 3);
+            for (uint32_t blocks : {1, 2, 8}) check_pack(gpu, report, cols, tails, tails == 3, false, blocks);
             check_pack(gpu, report, cols, tails, false, true);
         }
     }

@@ -9,27 +9,35 @@ constexpr int FEW_THREADS = 1024, FEW_KEPT = 3;
 constexpr int MANY_THREADS = 448, MANY_KEPT = 6;
 // Of few rows with further summands; as many of these are loaded at once, since each time costs the way to the cache.
 constexpr int PARTS_THREADS = 448, PARTS_KEPT = 2;
-constexpr int TAILS_AHEAD = 11;
+constexpr int TAILS_AHEAD = 10;
 // Of the int8 image: two tiles of columns, so that a row of a usual width is spread over many multiprocessors.
 constexpr int FEW_PACK_THREADS = 64, FEW_TAILS_AHEAD = 6;
 
 INLINE float2 add2(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 
-// The sum of one and the largest of the other value of each thread of a block, in every thread.
-INLINE void over_block_both(float& sum, float& top) {
-    __shared__ float2 parts[32];
+// The sum of one and the largest of the other value of each thread of the blocks of a row, in every thread. Other blocks may
+// read this one's shared memory until all have met once more.
+INLINE void over_row_both(float& sum, float& top, uint32_t blocks) {
+    __shared__ float2 parts[32], of_block;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     sum = over_warp<Sum>(sum), top = over_warp<Max>(top);
     if (lane == 0) parts[warp] = make_float2(sum, top);
     __syncthreads();
     const float2 mine = lane < warps ? parts[lane] : make_float2(0, 0);
     sum = over_warp<Sum>(mine.x), top = over_warp<Max>(mine.y);
+    if (blocks == 1) return;
+    if (threadIdx.x == 0) of_block = make_float2(sum, top);
+    cluster_barrier();
+    const float2 other = lane < blocks ? load_of_block2(&of_block, lane) : make_float2(0, 0);
+    sum = over_warp<Sum>(other.x), top = over_warp<Max>(other.y);
+    cluster_arrive();
 }
 
-// One row a block, a tile a warp at once.
+// One row a block or, as one multiprocessor takes long for a row, a cluster of blocks; a tile a warp at once.
 // TAILS: whether `y` may have further summands.
 template <bool BF16, int KEPT, bool TAILS> INLINE void pack(const ActsArgs& a) {
-    const uint32_t row = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    const uint32_t blocks = cluster_blocks(), row = blockIdx.x / blocks, lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32 * blocks + blockIdx.x % blocks, warps = blockDim.x / 32 * blocks;
     auto load = [&](const float* from, uint32_t tile) { return load_chunk(from, a.cols, tile, lane); };
     // Weights depend on nothing, and the count of rows is no kernel's work.
     const Chunk norm = a.norm ? load(a.norm, warp) : Chunk{};
@@ -95,12 +103,12 @@ template <bool BF16, int KEPT, bool TAILS> INLINE void pack(const ActsArgs& a) {
         return c;
     };
     for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) again(tile, true);
-    over_block_both(squares, top);
+    over_row_both(squares, top, blocks);
     float factor = a.norm ? rsqrtf(squares / float(a.cols) + a.eps) : 1.0f;
     if (!BF16) {
         float scale;
         factor *= image_factor(top * factor, scale);
-        if (threadIdx.x == 0) a.scale[row] = scale;
+        if (warp == 0 && lane == 0) a.scale[row] = scale;
     }
     auto put = [&](const Chunk& c, uint32_t tile) {
         *reinterpret_cast<uint4*>(a.out + chunk_offset(row, tile, lane, a.groups)) = image_chunk<BF16>(c, factor);
@@ -110,6 +118,7 @@ template <bool BF16, int KEPT, bool TAILS> INLINE void pack(const ActsArgs& a) {
         if (warp + n * warps < a.k_tiles) put(kept[n], warp + n * warps);
     }
     for (uint32_t tile = warp + KEPT * warps; tile < a.k_tiles; tile += warps) put(again(tile, false), tile);
+    if (blocks > 1) cluster_wait();
 }
 
 KERNEL(FEW_THREADS, pack_rows_f16, ActsArgs) { pack<false, FEW_KEPT, false>(a); }

@@ -29,6 +29,16 @@ struct RawMatrix {
 };
 static_assert(sizeof(RawMatrix) == 32, "RawMatrix");
 
+// `to = from`
+struct InputsArgs {
+    // Memory of the host.
+    const uint64_t* from;
+    uint64_t* to;
+    uint32_t words;
+    uint32_t unused;
+};
+static_assert(sizeof(InputsArgs) == 24, "InputsArgs");
+
 // `out = table[ids] * scale + x`
 struct EmbedArgs {
     RawMatrix table;
@@ -75,11 +85,9 @@ struct PickArgs {
     float* logits;
     const PickRow* rows;
     const PickEdit* edits;
-    // Best candidates of each slice of the tokens, `[rows, slices, kept]`.
+    // Best candidates of each slice, or a bad logit, `[rows, slices, kept]`.
     uint64_t* parts;
-    // The first logit of each slice that is not a number or infinite, `[rows, slices]`; 0 for none.
-    uint64_t* bad;
-    // What became of a row, its token, its bad logit: `[rows, 3]`.
+    // What became of a row, its token, its bad logit: `[rows, 3]`, in memory of the host.
     uint32_t* picked;
     // `[rows]`
     int32_t* tokens;
@@ -93,7 +101,7 @@ struct PickArgs {
     uint32_t merged;
     uint32_t unused;
 };
-static_assert(sizeof(PickArgs) == 80, "PickArgs");
+static_assert(sizeof(PickArgs) == 72, "PickArgs");
 
 // `out = norm(x + other)`, and `sum = x + other` where there is another value.
 struct NormArgs {

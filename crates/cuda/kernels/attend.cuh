@@ -1,7 +1,8 @@
 // Attention of single rows: decoding. Reads the cache once for up to 8 query heads that share keys and values.
 //
-// A block has one row and one group of query heads (grid.y) and a part of the positions (grid.x); its 8 or 4 warps take
-// chunks of 16 positions in turn. Two blocks of 4 share a multiprocessor, so that one reads while the other begins or ends.
+// A block has one row and one group of query heads (grid.y) and a part of the positions (grid.x); its warps take chunks of 16
+// positions in turn. With few parts it has as many warps as have registers; or two blocks share a multiprocessor, so that one
+// reads while the other begins or ends.
 // Keys and values go from memory to registers, in just the order in which tensor cores want them: for scores, lane (g, t)
 // loads 8 dimensions of key g; for values it loads dimensions 8g..8g+7 of four positions.
 // The mma's left rows 8..15 stay unused. Every warp has its own running maximum; warps, then parts, come together in a
@@ -19,7 +20,9 @@
 constexpr int ATTEND_HEADS = 8;   // of one block
 constexpr int ATTEND_PARTS = 64;  // at most: grid.x
 constexpr int CHUNK = 16;         // positions that a warp takes at once
+constexpr uint32_t ATTEND_LEAST = 4;  // chunks of a block, unless it is the last
 constexpr int ATTEND_CLUSTER = 8; // blocks at most
+constexpr uint32_t PARTS_AHEAD = 17;  // parts whose results are loaded at once
 constexpr float LOWEST = -1e30f;  // below every score, and finite
 constexpr float LOG2_E = 1.4426950408889634f;
 
@@ -126,8 +129,7 @@ template <uint32_t TYPE, int DIM, int WARPS, bool CLUSTER> struct Attend {
         const uint32_t sequence = a.sequences[row];
         table = a.blocks + static_cast<size_t>(sequence) * a.max_blocks - a.first[sequence];
         const uint32_t begin = from_position / CHUNK, stop = position / CHUNK + 1;
-        const uint32_t rounds = (stop - begin + WARPS * gridDim.x - 1) / (WARPS * gridDim.x);
-        const uint32_t each = rounds * WARPS;
+        const uint32_t each = max((stop - begin + gridDim.x - 1) / gridDim.x, ATTEND_LEAST);
         parts = (stop - begin + each - 1) / each;
         chunk = begin + blockIdx.x * each + warp;
         end = min(begin + (blockIdx.x + 1) * each, stop);
@@ -264,7 +266,7 @@ template <uint32_t TYPE, int DIM, int WARPS, bool CLUSTER> struct Attend {
     INLINE bool stores() const { return a.k && blockIdx.x + 1 == parts; }
     INLINE void prepare(const float2 (&angles)[ANGLES]) {
         const size_t q_row = static_cast<size_t>(row) * a.heads * DIM, o = (static_cast<size_t>(row) * a.kv_heads + kv_head) * DIM;
-        // Groups of as many heads as there are warps leave none free; then two of them do more.
+        // Where no warps are free of heads, two do more.
         if (stores() && warp >= WARPS - 2) {
             const int which = warp - (WARPS - 2);
             uint8_t* head = a.cache + static_cast<size_t>(table[position / BLOCK_TOKENS]) * a.block_bytes +
@@ -441,9 +443,19 @@ template <uint32_t TYPE, int DIM, int WARPS, bool CLUSTER> struct Attend {
         for (int i = threadIdx.x; i < static_cast<int>(count) * FOURS; i += THREADS) {
             const int h = i / FOURS, at = i % FOURS * 4;
             float4 value = make_float4(0, 0, 0, 0);
-#pragma unroll 8
-            for (uint32_t p = 0; p < parts; p++) {
-                add(value, s.weight[p][h], __ldcg(reinterpret_cast<const float4*>(partial + (p * ATTEND_HEADS + h) * WIDTH + at)));
+            // Each time costs the way to the cache.
+#pragma unroll 1
+            for (uint32_t first = 0; first < parts; first += PARTS_AHEAD) {
+                float4 v[PARTS_AHEAD];
+#pragma unroll
+                for (uint32_t i = 0; i < PARTS_AHEAD; i++) {
+                    const uint32_t p = min(first + i, parts - 1);
+                    v[i] = __ldcg(reinterpret_cast<const float4*>(partial + (p * ATTEND_HEADS + h) * WIDTH + at));
+                }
+#pragma unroll
+                for (uint32_t i = 0; i < PARTS_AHEAD; i++) {
+                    if (first + i < parts) add(value, s.weight[first + i][h], v[i]);
+                }
             }
             put(h, at, value, s.all[h]);
         }
@@ -452,19 +464,23 @@ template <uint32_t TYPE, int DIM, int WARPS, bool CLUSTER> struct Attend {
     INLINE void join_cluster() {
         cluster_barrier();
         constexpr int FOURS = DIM / 4;
-        const int all = static_cast<int>(count) * FOURS, each = (all + parts - 1) / parts, begin = blockIdx.x * each;
-        for (int i = begin + threadIdx.x; i < min(begin + each, all); i += THREADS) {
-            const int h = i / FOURS, at = i % FOURS * 4;
-            float2 part[ATTEND_CLUSTER];
-            float4 v[ATTEND_CLUSTER];
+        // No more than there are threads, as there are two parts at least.
+        static_assert(ATTEND_HEADS * FOURS <= 2 * THREADS, "a thread for each");
+        const int all = static_cast<int>(count) * FOURS, each = (all + parts - 1) / parts, i = blockIdx.x * each + threadIdx.x;
+        const int h = i / FOURS, at = i % FOURS * 4;
+        const bool own = static_cast<int>(threadIdx.x) < each && i < all;
+        float2 part[ATTEND_CLUSTER];
+        float4 v[ATTEND_CLUSTER];
 #pragma unroll
-            for (int p = 0; p < ATTEND_CLUSTER; p++) {
-                part[p] = make_float2(LOWEST, 0);
-                v[p] = make_float4(0, 0, 0, 0);
-                if (p >= static_cast<int>(parts)) continue;
-                part[p] = load_of_block2(&s.part[h], p);
-                v[p] = load_of_block4(&s.out[0][h][at], p);
-            }
+        for (int p = 0; p < ATTEND_CLUSTER; p++) {
+            part[p] = make_float2(LOWEST, 0);
+            v[p] = make_float4(0, 0, 0, 0);
+            if (!own || p >= static_cast<int>(parts)) continue;
+            part[p] = load_of_block2(&s.part[h], p);
+            v[p] = load_of_block4(&s.out[0][h][at], p);
+        }
+        cluster_arrive();
+        if (own) {
             float top = LOWEST, sum = 0;
             float4 value = make_float4(0, 0, 0, 0);
 #pragma unroll
@@ -479,7 +495,7 @@ template <uint32_t TYPE, int DIM, int WARPS, bool CLUSTER> struct Attend {
             put(h, at, value, sum);
         }
         // Others may still read this block's memory.
-        cluster_barrier();
+        cluster_wait();
     }
     INLINE static void add(float4& sum, float weight, const float4& v) {
         sum.x += weight * v.x, sum.y += weight * v.y, sum.z += weight * v.z, sum.w += weight * v.w;
@@ -510,17 +526,17 @@ template <uint32_t TYPE, int DIM, int WARPS, bool CLUSTER> struct Attend {
 };
 
 #define ATTEND_KERNEL(NAME, TYPE, DIM, WARPS, CLUSTER)                                                                  \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS, 8 / WARPS) NAME(const __grid_constant__ AttendArgs a) {   \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, WARPS < 8 ? 2 : 1) NAME(const __grid_constant__ AttendArgs a) { \
         DYNAMIC_SHARED(uint8_t, shared);                                                                               \
         if (blockIdx.z >= *a.tokens) return;                                                                           \
         using Kernel = Attend<TYPE, DIM, WARPS, CLUSTER>;                                                              \
         Kernel(a, *reinterpret_cast<Kernel::Shared*>(shared)).run();                                                   \
     }
-#define ATTEND(NAME, TYPE, DIM)                           \
-    ATTEND_KERNEL(NAME##_8_warps, TYPE, DIM, 8, false)    \
-    ATTEND_KERNEL(NAME##_4_warps, TYPE, DIM, 4, false)    \
-    ATTEND_KERNEL(NAME##_cluster, TYPE, DIM, 8, HAS_CLUSTERS)
-#define ATTEND_DIMS(NAME, TYPE)         \
-    ATTEND(attend_##NAME##_64, TYPE, 64)   \
-    ATTEND(attend_##NAME##_128, TYPE, 128) \
-    ATTEND(attend_##NAME##_256, TYPE, 256)
+#define ATTEND(NAME, TYPE, DIM, WARPS)                             \
+    ATTEND_KERNEL(NAME##_short, TYPE, DIM, WARPS, HAS_CLUSTERS)    \
+    ATTEND_KERNEL(NAME##_long, TYPE, DIM, 8, false)                \
+    ATTEND_KERNEL(NAME##_paired, TYPE, DIM, 4, false)
+#define ATTEND_DIMS(NAME, TYPE)                \
+    ATTEND(attend_##NAME##_64, TYPE, 64, 12)   \
+    ATTEND(attend_##NAME##_128, TYPE, 128, 12) \
+    ATTEND(attend_##NAME##_256, TYPE, 256, 8)

@@ -1,8 +1,9 @@
 // Picks a token from each row of logits, as crates/graph/src/sampling.rs defines it: every operation rounds in one way.
 //
 // A candidate is a number: its logit in the high half, so coded that numbers compare as logits do, and in the low half its
-// token, so coded that of equal logits the lower token is the greater number. 0 is none. Blocks of `slice` tokens each find
-// the best candidates, then one block a row finds the best of those.
+// token, so coded that of equal logits the lower token is the greater number. 0 is none. A logit that is not a number or
+// infinite is greater than all candidates. Blocks of `slice` tokens each find the greatest, then one block a row finds the
+// greatest of those.
 #include "common.cuh"
 
 constexpr uint32_t PICK_THREADS = 512;
@@ -17,18 +18,24 @@ __device__ inline uint32_t bits_of(float x) {
     memcpy(&bits, &x, 4);
     return bits;
 }
+// What stands in the high half of a bad logit.
+constexpr uint32_t BAD = 0xffffffffu;
+__device__ inline uint64_t in_order(uint32_t order, uint32_t token) { return uint64_t(order) << 32 | (0xffffffffu - token); }
 __device__ inline uint64_t candidate(float x, uint32_t token) {
     // 0 and -0 are equal.
     const uint32_t bits = x == 0.0f ? 0 : bits_of(x);
-    const uint32_t order = bits >> 31 ? ~bits : bits | 0x80000000u;
-    return uint64_t(order) << 32 | (0xffffffffu - token);
+    return in_order(bits >> 31 ? ~bits : bits | 0x80000000u, token);
+}
+// -infinity is none.
+__device__ inline bool is_bad(float x) { return !(x < INFINITY); }
+__device__ inline uint64_t number_of(float x, uint32_t token) {
+    return is_bad(x) ? in_order(BAD, token) : isinf(x) ? 0 : candidate(x, token);
 }
 __device__ inline uint32_t token_of(uint64_t candidate) { return 0xffffffffu - uint32_t(candidate); }
 __device__ inline float logit_of(uint64_t candidate) {
     const uint32_t order = uint32_t(candidate >> 32);
     return f32_of_bits(order >> 31 ? order & 0x7fffffffu : ~order);
 }
-__device__ inline bool is_bad(float x) { return isnan(x) || (isinf(x) && x > 0.0f); }
 
 // The greatest number of a block's threads, in every thread.
 __device__ inline uint64_t greatest(uint64_t value) {
@@ -68,6 +75,7 @@ __device__ inline float bounded(float x) { return fminf(fmaxf(x, -3.402823466e38
 // A block a row, a thread an edit.
 KERNEL(256, edit_logits, PickArgs) {
     wait_for_last();
+    let_next_start();
     const PickRow& row = a.rows[blockIdx.x];
     float* logits = a.logits + uint64_t(blockIdx.x) * a.cols;
     for (uint32_t i = threadIdx.x; i < row.edits; i += blockDim.x) {
@@ -83,27 +91,41 @@ KERNEL(256, edit_logits, PickArgs) {
     }
 }
 
-// Blocks: slices of the tokens, rows.
+// Logits that a thread has on their way at once.
+constexpr uint32_t PICK_AHEAD = 4;
+
+// Blocks: slices of the tokens, rows. A row that keeps one candidate needs no shared memory.
 KERNEL(PICK_THREADS, pick_parts, PickArgs) {
     wait_for_last();
+    let_next_start();
     DYNAMIC_SHARED(uint64_t, keys);
     const uint32_t kept = a.rows[blockIdx.y].top_k, first = blockIdx.x * a.slice;
     const float* logits = a.logits + uint64_t(blockIdx.y) * a.cols;
-    uint64_t best = 0, bad = 0;
-    for (uint32_t i = threadIdx.x; i < a.slice; i += blockDim.x) {
-        const uint32_t token = first + i;
-        const float x = token < a.cols ? logits[token] : -INFINITY;
-        const uint64_t key = is_bad(x) || isinf(x) ? 0 : candidate(x, token);
-        // The first bad one is the greatest.
-        if (is_bad(x) && bad == 0) bad = uint64_t(1) << 32 | (0xffffffffu - token);
-        best = key > best ? key : best;
-        keys[i] = key;
+    uint64_t best = 0;
+    float top = -INFINITY;
+    uint32_t top_token = 0;
+    for (uint32_t begin = threadIdx.x; begin < a.slice; begin += PICK_AHEAD * blockDim.x) {
+        float x[PICK_AHEAD];
+        for (uint32_t n = 0; n < PICK_AHEAD; n++) {
+            const uint32_t i = begin + n * blockDim.x;
+            x[n] = i < a.slice && first + i < a.cols ? logits[first + i] : -INFINITY;
+        }
+        for (uint32_t n = 0; n < PICK_AHEAD; n++) {
+            const uint32_t i = begin + n * blockDim.x, token = first + i;
+            if (kept > 1) {
+                if (i < a.slice) keys[i] = number_of(x[n], token);
+            } else if (is_bad(x[n])) {
+                const uint64_t number = in_order(BAD, token);
+                best = number > best ? number : best;
+            } else if (x[n] > top) {
+                // The first of equals, as tokens come in order.
+                top = x[n], top_token = token;
+            }
+        }
     }
-    const uint64_t place = uint64_t(blockIdx.y) * gridDim.x + blockIdx.x;
-    bad = greatest(bad);
-    if (threadIdx.x == 0) a.bad[place] = bad;
-    uint64_t* out = a.parts + place * a.kept;
+    uint64_t* out = a.parts + (uint64_t(blockIdx.y) * gridDim.x + blockIdx.x) * a.kept;
     if (kept == 1) {
+        if (best == 0 && top > -INFINITY) best = candidate(top, top_token);
         best = greatest(best);
         if (threadIdx.x == 0) out[0] = best;
         return;
@@ -145,13 +167,14 @@ __device__ inline double sum_of(const float* weights, uint32_t n) {
 // A block a row.
 KERNEL(PICK_THREADS, pick_row, PickArgs) {
     wait_for_last();
+    let_next_start();
     DYNAMIC_SHARED(uint64_t, keys);
     __shared__ float values[MOST_KEPT], weights[MOST_KEPT];
     __shared__ uint32_t left;
     const PickRow& row = a.rows[blockIdx.x];
     const uint32_t kept = row.top_k;
     const uint64_t first = uint64_t(blockIdx.x) * a.slices;
-    uint64_t best = 0, bad = 0;
+    uint64_t best = 0;
     // `merged`: the power of two that all candidates of all slices fit.
     for (uint32_t i = threadIdx.x; i < a.merged; i += blockDim.x) {
         const uint32_t slice = i / kept;
@@ -159,17 +182,15 @@ KERNEL(PICK_THREADS, pick_row, PickArgs) {
         best = key > best ? key : best;
         keys[i] = key;
     }
-    for (uint32_t i = threadIdx.x; i < a.slices; i += blockDim.x) bad = a.bad[first + i] > bad ? a.bad[first + i] : bad;
     best = greatest(best);
-    bad = greatest(bad);
     uint32_t* out = a.picked + 3 * blockIdx.x;
     auto end = [&](uint32_t what, uint32_t token, float value) {
         if (threadIdx.x != 0) return;
         out[0] = what, out[1] = token, out[2] = bits_of(value);
         a.tokens[blockIdx.x] = what == PICKED_TOKEN ? int32_t(token) : 0;
     };
-    if (bad != 0) {
-        const uint32_t token = token_of(bad);
+    if (best >> 32 == BAD) {
+        const uint32_t token = token_of(best);
         return end(PICKED_BAD_LOGIT, token, a.logits[uint64_t(blockIdx.x) * a.cols + token]);
     }
     if (best == 0) return end(PICKED_NONE, 0, 0.0f);

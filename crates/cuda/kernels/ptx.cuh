@@ -131,9 +131,18 @@ INLINE void wait_until_set(const uint32_t* flag) {
 
 #if __CUDA_ARCH__ >= 900
 constexpr bool HAS_CLUSTERS = true;
+// Blocks along the first dimension.
+INLINE uint32_t cluster_blocks() {
+    uint32_t blocks;
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
+    return blocks;
+}
 // All threads of the cluster that have not ended; what they wrote to shared memory before is seen after.
+INLINE void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+INLINE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 INLINE void cluster_barrier() {
-    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+    cluster_arrive();
+    cluster_wait();
 }
 // What lies at a place of this block's shared memory in that of another block of the cluster.
 INLINE uint32_t address_in_block(const void* p, uint32_t block) {
@@ -154,6 +163,9 @@ INLINE float4 load_of_block4(const void* p, uint32_t block) {
 }
 #else
 constexpr bool HAS_CLUSTERS = false;
+INLINE constexpr uint32_t cluster_blocks() { return 1; }
+INLINE void cluster_arrive() {}
+INLINE void cluster_wait() {}
 INLINE void cluster_barrier() {}
 INLINE float2 load_of_block2(const void* p, uint32_t) { return *static_cast<const float2*>(p); }
 INLINE float4 load_of_block4(const void* p, uint32_t) { return *static_cast<const float4*>(p); }

@@ -52,6 +52,7 @@ files! {
     "hopper_q5_k",
     "hopper_q6_k",
     "hopper_q8_0",
+    "inputs",
     "limits",
     "linear_any",
     "matvec",

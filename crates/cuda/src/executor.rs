@@ -9,7 +9,8 @@ use wootz_graph::{
     Sampling, StepInputs, StepOutput, StepTime, Ticket, sampling,
 };
 
-use crate::machine::{DeviceBuffer, HostBuffer, Launch, Machine, OwnedMark, Recorded};
+use crate::args::{InputsArgs, Mut, Ptr};
+use crate::machine::{DeviceBuffer, HostBuffer, Kernel, Launch, Machine, OwnedMark, Recorded};
 use crate::pick::Picker;
 use crate::program::{self, Forms, Resolver, RopeSlot, TAIL_BUFFERS, Value, Workspace};
 use crate::rope;
@@ -19,6 +20,11 @@ use crate::weights::Weights;
 
 /// Steps that may be under way at once.
 const SLOTS: usize = 4;
+/// Threads of a block that takes inputs, words that each has on their way, and blocks at most: the way to the host's memory
+/// takes no more at once.
+const INPUT_THREADS: u32 = 256;
+const INPUT_WORDS: u32 = 4;
+const MOST_INPUT_BLOCKS: u32 = 16;
 
 /// A plan that is ready to run.
 struct Program {
@@ -298,23 +304,25 @@ impl CudaExecutor {
         }
         let blocks: Vec<u32> = self.layout.groups.iter().map(|g| g.blocks).collect();
         program.places.fill(inputs, outputs, &blocks, &mut slot.inputs)?;
-        // SAFETY: the buffer is written again only after the step's mark is reached.
-        unsafe { self.machine.copy_in(program.inputs.address(), &slot.inputs[..in_bytes])? };
+        // The buffer is written again only after the step's mark is reached.
+        self.machine.launch_early(&take_inputs(&slot.inputs, program.inputs.address(), in_bytes))?;
         let output = program.output;
         // Tokens of one sequence stand together.
         let apart = inputs.sequences.array_windows().all(|[a, b]| a != b);
         self.run(id, apart)?;
         let slot = &mut self.slots[self.submitted as usize % SLOTS];
         self.picker.skip();
-        if let Some(value) = output.filter(|_| out_bytes > 0) {
-            let from = match sampling {
-                Some(sampling) => {
-                    self.picker.start(value.address, value.cols, sampling, &mut slot.sampling)?
-                }
-                None => value.address,
-            };
-            // SAFETY: the buffer has room, and is read or written only after the step's mark is reached.
-            unsafe { self.machine.copy_out(slot.output.pointer(), from, out_bytes)? };
+        // The output's buffer has room, and is read or written only after the step's mark is reached.
+        match output.filter(|_| out_bytes > 0).map(|value| (value, sampling)) {
+            Some((value, Some(sampling))) => {
+                let Slot { sampling: staging, output, .. } = slot;
+                self.picker.start(value.address, value.cols, sampling, staging, output)?;
+            }
+            // SAFETY: as said above.
+            Some((value, None)) => unsafe {
+                self.machine.copy_out(slot.output.pointer(), value.address, out_bytes)?;
+            },
+            None => {}
         }
         slot.done.set()?;
         self.submitted += 1;
@@ -371,6 +379,14 @@ impl CudaExecutor {
         let blocks = self.layout.groups.get(group as usize).map_or(0, |g| g.blocks);
         if block < blocks { Ok(()) } else { Err(RunError::Input(format!("cache block {block} of {blocks}"))) }
     }
+}
+
+/// The launch that brings a step's inputs to their place, in words of 8 bytes.
+fn take_inputs(from: &HostBuffer, to: u64, bytes: usize) -> Launch {
+    let words = (bytes / 8) as u32;
+    let args = InputsArgs { from: Ptr::new(from.address()), to: Mut::new(to), words, unused: 0 };
+    let blocks = words.div_ceil(INPUT_THREADS * INPUT_WORDS).clamp(1, MOST_INPUT_BLOCKS);
+    Launch::new(Kernel::new("inputs", "take_inputs"), [blocks, 1, 1], INPUT_THREADS, &args)
 }
 
 /// Quantised caches hold whole groups of 32 elements.

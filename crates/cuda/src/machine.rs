@@ -98,7 +98,7 @@ pub(crate) trait Machine: Send + Sync {
     /// Gives memory back. Work that uses it must be over.
     fn release(&self, address: u64);
 
-    /// Memory of the host that the device copies from and to while the host goes on.
+    /// Memory of the host that the device copies from and to, and kernels read and write, while the host goes on.
     fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>, RunError>;
 
     /// Gives memory of the host back. Copies that use it must be over.
@@ -191,7 +191,7 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// Memory of the host that a device can copy from and to.
+/// Memory of the host that a device can copy from and to, and its kernels read and write.
 pub(crate) struct HostBuffer {
     machine: Arc<dyn Machine>,
     memory: NonNull<u8>,
@@ -212,6 +212,11 @@ impl HostBuffer {
 
     pub(crate) fn pointer(&mut self) -> NonNull<u8> {
         self.memory
+    }
+
+    /// Where kernels find the memory: host and devices share one space of addresses.
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.as_ptr().expose_provenance() as u64
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Picker {
     /// Rows' parameters, then edits; and what was copied there last.
     inputs: DeviceBuffer,
     sent: Vec<u8>,
-    /// Candidates of slices, bad logits of slices, results.
+    /// Candidates of slices.
     work: DeviceBuffer,
     /// Rows of the last step, if it picked.
     rows: usize,
@@ -74,7 +74,7 @@ impl Picker {
     }
 
     /// Queues the picking of a token from each of the rows of `cols` logits at an address, which are changed; `staging`
-    /// holds the parameters until it is over. Returns where the results come to.
+    /// holds the parameters until it is over. `results` gets what became of the rows, [`Picker::result_bytes`].
     ///
     /// # Errors
     /// A row cannot be picked from so, or the device failed.
@@ -84,7 +84,8 @@ impl Picker {
         cols: u32,
         sampling: &[Sampling<'_>],
         staging: &mut HostBuffer,
-    ) -> Result<u64, RunError> {
+        results: &HostBuffer,
+    ) -> Result<(), RunError> {
         if sampling.len() > MOST_ROWS || !sampling.iter().all(Picker::can_pick) {
             return Err(RunError::Plan("the device picks no tokens in this way".into()));
         }
@@ -122,10 +123,8 @@ impl Picker {
         let slice = cols.div_ceil(MOST_SLICES).next_power_of_two().max(LEAST_SLICE);
         let slices = cols.div_ceil(slice);
         let candidates = 8 * rows.len() * (slices * kept) as usize;
-        let bad = 8 * rows.len() * slices as usize;
-        let work = candidates + bad + 4 * WORDS * rows.len();
         for (buffer, bytes, what) in
-            [(&mut self.inputs, bytes, "sampling"), (&mut self.work, work, "candidates")]
+            [(&mut self.inputs, bytes, "sampling"), (&mut self.work, candidates, "candidates")]
         {
             if buffer.bytes() < bytes {
                 // Steps under way may use the old one.
@@ -141,14 +140,12 @@ impl Picker {
             self.sent.clear();
             self.sent.extend_from_slice(&staging[..bytes]);
         }
-        let picked = self.work.address() + (candidates + bad) as u64;
         let args = PickArgs {
             logits: Mut::new(logits),
             rows: Ptr::new(self.inputs.address()),
             edits: Ptr::new(self.inputs.address() + size_of_val(&*rows) as u64),
             parts: Mut::new(self.work.address()),
-            bad: Mut::new(self.work.address() + candidates as u64),
-            picked: Mut::new(picked),
+            picked: Mut::new(results.address()),
             tokens: Mut::new(self.tokens.address()),
             cols,
             slice,
@@ -163,10 +160,11 @@ impl Picker {
             self.machine.launch_early(&launch("edit_logits", [count, 1, 1], EDIT_THREADS))?;
         }
         let keys = |n: u32| 8 * n as usize;
-        self.machine.launch_early(&launch("pick_parts", [slices, count, 1], THREADS).shared(keys(slice)))?;
+        let sorted = if kept > 1 { keys(slice) } else { 0 };
+        self.machine.launch_early(&launch("pick_parts", [slices, count, 1], THREADS).shared(sorted))?;
         self.machine.launch_early(&launch("pick_row", [count, 1, 1], THREADS).shared(keys(args.merged)))?;
         self.rows = rows.len();
-        Ok(picked)
+        Ok(())
     }
 
     /// Bytes of the results of so many rows.

@@ -28,6 +28,15 @@ args! {
         bytes: u32,
     }
 
+    /// `to = from`
+    InputsArgs {
+        /// Memory of the host.
+        from: Ptr<u64>,
+        to: Mut<u64>,
+        words: u32,
+        unused: u32,
+    }
+
     /// `out = table[ids] * scale + x`
     EmbedArgs {
         table: RawMatrix,
@@ -71,11 +80,9 @@ args! {
         logits: Mut<f32>,
         rows: Ptr<PickRow>,
         edits: Ptr<PickEdit>,
-        /// Best candidates of each slice of the tokens, `[rows, slices, kept]`.
+        /// Best candidates of each slice, or a bad logit, `[rows, slices, kept]`.
         parts: Mut<u64>,
-        /// The first logit of each slice that is not a number or infinite, `[rows, slices]`; 0 for none.
-        bad: Mut<u64>,
-        /// What became of a row, its token, its bad logit: `[rows, 3]`.
+        /// What became of a row, its token, its bad logit: `[rows, 3]`, in memory of the host.
         picked: Mut<u32>,
         /// `[rows]`
         tokens: Mut<i32>,

@@ -3,35 +3,39 @@
 use wootz_graph::op::{Attention, Op, RopeStyle};
 use wootz_graph::{BLOCK_TOKENS, CacheLayout, CacheSpec, Graph, KvType, NodeId, RunError, Step};
 
-use super::{Resolver, Value, batch};
+use super::batch::{self, HAS_CLUSTERS};
+use super::{Resolver, Value};
 use crate::args::{AttendArgs, FlashArgs, Mut, Ptr};
 use crate::fuse::Attend;
-use crate::machine::{Kernel, Launch};
+use crate::machine::{Kernel, Launch, Properties};
 use crate::select;
 use crate::step::TILES;
 
 /// Query heads of a block.
 const HEADS: u32 = 8;
-/// Warps of a block, and of blocks of which two share a multiprocessor.
+/// Warps of a block whose row has many parts, of one with few: as many as have registers, by the elements of a head, and of
+/// blocks of which two share a multiprocessor.
 const WARPS: u32 = 8;
-const FEW_WARPS: u32 = 4;
-/// Positions that a block takes in one round.
-const ROUND: u32 = 16 * WARPS;
-/// Parts of the positions at most, and those up to which their blocks are a cluster on devices that have such.
+const WARPS_OF_SHORT: u32 = 12;
+const WIDE_HEAD: u32 = 128;
+const WARPS_OF_PAIRED: u32 = 4;
+/// Positions that a warp takes at once, and chunks of them that a block has at least.
+const CHUNK: u32 = 16;
+const LEAST_CHUNKS: u32 = 4;
+/// Parts of the positions at most, and those up to which they are few: their blocks are a cluster on devices that have such.
 const MOST_SPLITS: u32 = 64;
-const MOST_IN_CLUSTER: u32 = 8;
-const HAS_CLUSTERS: u32 = 90;
+const FEW_SPLITS: u32 = 8;
 /// Rows up to which each may have blocks of its own, and rows of a sequence from which tiles are better.
 const FEW_ROWS: u32 = 64;
 const ROWS_OF_A_TILE: u32 = 8;
 
-/// The kernels for a cache's types and heads: of single rows, of those whose blocks are clusters, of many of them, and of tiles
-/// of rows.
+/// The kernels for a cache's types and heads: of single rows with few parts, with many, of those of which two blocks share a
+/// multiprocessor, and of tiles of rows.
 #[derive(Clone, Copy)]
 struct Kernels {
-    attend: &'static str,
-    attend_cluster: &'static str,
-    attend_many: &'static str,
+    short: &'static str,
+    long: &'static str,
+    paired: &'static str,
     flash: &'static str,
 }
 
@@ -41,9 +45,9 @@ fn kernels(layout: &CacheLayout, spec: &CacheSpec) -> Option<Kernels> {
         ($($variant:ident $ty:literal: $($dim:literal),*;)*) => {
             match (layout.k_type, spec.k_dim) {
                 $($((KvType::$variant, $dim) => Some(Kernels {
-                    attend: concat!("attend_", $ty, "_", $dim, "_8_warps"),
-                    attend_cluster: concat!("attend_", $ty, "_", $dim, "_cluster"),
-                    attend_many: concat!("attend_", $ty, "_", $dim, "_4_warps"),
+                    short: concat!("attend_", $ty, "_", $dim, "_short"),
+                    long: concat!("attend_", $ty, "_", $dim, "_long"),
+                    paired: concat!("attend_", $ty, "_", $dim, "_paired"),
                     flash: concat!("flash_", $ty, "_", $dim),
                 }),)*)*
                 _ => None,
@@ -66,9 +70,31 @@ pub(crate) fn is_fused(graph: &Graph, layout: &CacheLayout, attend: &Attend) -> 
     kernels(layout, spec).is_some() && eps_agree(graph, attend)
 }
 
-/// Blocks of a cluster where positions are in so many parts: all, so that they join their results without memory, or 1.
-fn cluster(splits: u32, capability: u32) -> u32 {
-    if (2..=MOST_IN_CLUSTER).contains(&splits) && capability >= HAS_CLUSTERS { splits } else { 1 }
+/// How the positions of a row are cut.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Cut {
+    /// In few parts, whose blocks are a cluster where devices have such.
+    Few(u32),
+    Many(u32),
+}
+
+/// How to cut the positions of rows whose groups of heads, of all rows, share the device.
+fn cut(kv_span: u32, dim: u32, groups: u32, properties: &Properties) -> Cut {
+    let chunks = kv_span.div_ceil(CHUNK);
+    let multiprocessors = properties.multiprocessors;
+    let many = chunks.div_ceil(WARPS).min(MOST_SPLITS).min(multiprocessors / groups).max(1);
+    // With fewer chunks than warps, blocks have them sooner. Clusters lie within groups of multiprocessors, where some are left
+    // over, and a few clusters more than there is room for would take as long again: an H200 with 132 has room for 66 clusters
+    // of 2, 39 of 3, 30 of 4, 22 of 5, 17 of 6, 15 of 8.
+    let fit = (multiprocessors / groups).min(2).max((multiprocessors - multiprocessors / 6) / groups);
+    let few = chunks.div_ceil(LEAST_CHUNKS).min(FEW_SPLITS).min(fit).max(1);
+    // Two rounds of a cluster are no longer than one with results that meet in memory.
+    let rounds = if many <= FEW_SPLITS { 2 } else { 1 };
+    if few >= many || chunks <= rounds * few * short_warps(dim) { Cut::Few(few) } else { Cut::Many(many) }
+}
+
+fn short_warps(dim: u32) -> u32 {
+    if dim > WIDE_HEAD { WARPS } else { WARPS_OF_SHORT }
 }
 
 fn eps(graph: &Graph, norm: Option<NodeId>) -> Option<f32> {
@@ -235,26 +261,26 @@ impl Resolver<'_> {
     }
 
     /// The launch of attention of single rows: parts of the positions in blocks of their own, as far as these fill the
-    /// device. Where rows alone more than fill it, blocks are half as large, and one reads while another begins or ends.
+    /// device. Where rows alone more than fill it, blocks have half the warps, and one reads while another begins or ends.
     fn attend_launch(&self, attention: &Attention, args: AttendArgs, rows: u32) -> Result<Launch, RunError> {
         let spec = &self.layout.caches[attention.cache.0 as usize];
         let kernels = kernels(self.layout, spec)
             .ok_or_else(|| RunError::Plan("attention without its kernel".into()))?;
         let groups = spec.kv_heads * (attention.heads / spec.kv_heads).div_ceil(HEADS);
-        let rounds = self.plan.graph.key.kv_span.div_ceil(ROUND).min(MOST_SPLITS);
-        let splits = rounds.min((self.properties.multiprocessors / (groups * rows)).max(1));
+        let cut = cut(self.plan.graph.key.kv_span, spec.k_dim, groups * rows, &self.properties);
+        let (Cut::Few(splits) | Cut::Many(splits)) = cut;
         let parts = 4 * (rows * groups * splits * HEADS * (spec.k_dim + 8)) as usize;
         self.workspace.need(parts, (rows * groups) as usize);
-        let cluster = cluster(splits, self.properties.capability);
-        let (kernel, warps) = match groups * rows > self.properties.multiprocessors {
-            true => (kernels.attend_many, FEW_WARPS),
-            false if cluster > 1 => (kernels.attend_cluster, WARPS),
-            false => (kernels.attend, WARPS),
+        let (kernel, warps) = match cut {
+            _ if groups * rows > self.properties.multiprocessors => (kernels.paired, WARPS_OF_PAIRED),
+            Cut::Few(_) => (kernels.short, short_warps(spec.k_dim)),
+            Cut::Many(_) => (kernels.long, WARPS),
         };
+        let is_cluster = matches!(cut, Cut::Few(_)) && self.properties.capability >= HAS_CLUSTERS;
         // Queries, keys and values of a step, results of warps, and what joins parts.
-        let shared = 4 * (spec.k_dim * (HEADS + 4 + warps * HEADS) + 1200);
+        let shared = 4 * (spec.k_dim * (HEADS + 4) + warps * HEADS * (spec.k_dim + 8) + 1200);
         let launch = Launch::new(Kernel::new("attend", kernel), [splits, groups, rows], 32 * warps, &args);
-        Ok(launch.shared(shared as usize).clusters(cluster))
+        Ok(launch.shared(shared as usize).clusters(if is_cluster { splits } else { 1 }))
     }
 
     /// The operations one by one, for caches and heads without a kernel of their own.
@@ -298,9 +324,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_parts_of_a_row_are_a_cluster_where_there_are_such() {
-        let clusters = [1, 2, 8, 9].map(|splits| cluster(splits, 90));
-        assert_eq!(clusters, [1, 2, 8, 1]);
-        assert_eq!(cluster(8, 89), 1);
+    fn positions_are_cut_as_far_as_blocks_fit_the_device() {
+        let properties = Properties { capability: 90, multiprocessors: 132, shared_per_block: 227 << 10 };
+        // Rows of a model with four groups of heads, and positions.
+        let cut = |rows: u32, span: u32| cut(span, 128, 4 * rows, &properties);
+        let spans = [64, 128, 640, 1536, 2048].map(|span| cut(1, span));
+        assert_eq!(spans, [Cut::Few(1), Cut::Few(2), Cut::Few(8), Cut::Few(8), Cut::Many(16)]);
+        let rows = [4, 8, 16, 64].map(|rows| cut(rows, 640));
+        assert_eq!(rows, [Cut::Few(6), Cut::Few(3), Cut::Few(2), Cut::Few(1)]);
+        let long = [1, 4, 8, 64].map(|rows| cut(rows, 16384));
+        assert_eq!(long, [Cut::Many(33), Cut::Many(8), Cut::Many(4), Cut::Few(1)]);
     }
 }

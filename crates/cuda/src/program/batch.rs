@@ -12,13 +12,20 @@ use crate::fuse::Products;
 use crate::machine::{Kernel, Launch};
 use crate::tiles::{self, typed};
 
-/// Threads of a block that makes a row of the image. With few rows many share one, since all is latency; with many rows
-/// as many as keep the row, so that several blocks share a multiprocessor.
-const PACK_THREADS_OF_FEW: u32 = 1024;
-const LEAST_PACK_THREADS: u32 = 256;
-const MOST_PACK_THREADS: u32 = 448;
+/// Warps of a block that makes a row of the image at most. With few rows many share one, since all is latency, but fewer where
+/// each adds further summands and needs registers for it; with many rows as many as keep the row, so that several blocks share
+/// a multiprocessor.
+const PACK_WARPS_OF_FEW: u32 = 32;
+const LEAST_PACK_WARPS: u32 = 8;
+const MOST_PACK_WARPS: u32 = 14;
 /// Tiles of columns that a warp keeps then.
 const PACK_KEPT: u32 = 6;
+/// The compute capability from which blocks come in clusters.
+pub(super) const HAS_CLUSTERS: u32 = 90;
+/// Blocks that share a row at most, where devices have clusters, and rows up to which they do: with more, starting clusters
+/// takes longer than they save.
+const MOST_PACK_BLOCKS: u32 = 8;
+const SHARED_ROWS: u32 = 8;
 /// Summands in which results of a few rows are left at most.
 const MOST_PARTS: u32 = 12;
 /// Rows of a group of the image.
@@ -181,7 +188,7 @@ impl Resolver<'_> {
             }
             let bf16 = own[0].ty == WeightType::BF16;
             if packed.replace(bf16) != Some(bf16) {
-                launches.push(pack(bf16, value.most, &acts));
+                launches.push(pack(bf16, value.most, &acts, self.properties.capability));
                 acts.x_out = Mut::NULL;
             }
             launches.push(self.product(&products, &own, value, &acts, in_parts)?);
@@ -256,20 +263,25 @@ impl Resolver<'_> {
     }
 }
 
+/// Blocks that make a row of the image together: a power of two, each with a tile of columns at least.
+fn pack_blocks(rows: u32, k_tiles: u32, capability: u32) -> u32 {
+    let shared = capability >= HAS_CLUSTERS && rows <= SHARED_ROWS;
+    if shared { 1 << MOST_PACK_BLOCKS.min(k_tiles).max(1).ilog2() } else { 1 }
+}
+
 /// The launch that makes the image.
-fn pack(bf16: bool, rows: u32, acts: &ActsArgs) -> Launch {
-    let threads = |tiles_a_warp| {
-        (32 * acts.k_tiles.div_ceil(tiles_a_warp)).clamp(LEAST_PACK_THREADS, MOST_PACK_THREADS)
-    };
-    let (name, threads) = if rows > SMALL {
-        (if bf16 { "pack_many_rows_bf16" } else { "pack_many_rows_f16" }, threads(PACK_KEPT))
+fn pack(bf16: bool, rows: u32, acts: &ActsArgs, capability: u32) -> Launch {
+    let blocks = pack_blocks(rows, acts.k_tiles, capability);
+    let tiles = acts.k_tiles.div_ceil(blocks);
+    let (name, warps) = if rows > SMALL {
+        let warps = tiles.div_ceil(PACK_KEPT).clamp(LEAST_PACK_WARPS, MOST_PACK_WARPS);
+        (if bf16 { "pack_many_rows_bf16" } else { "pack_many_rows_f16" }, warps)
     } else if acts.tails > 0 {
-        // These add further summands, and have registers for it.
-        (if bf16 { "pack_parts_bf16" } else { "pack_parts_f16" }, threads(1))
+        (if bf16 { "pack_parts_bf16" } else { "pack_parts_f16" }, tiles.min(MOST_PACK_WARPS))
     } else {
-        (if bf16 { "pack_rows_bf16" } else { "pack_rows_f16" }, PACK_THREADS_OF_FEW)
+        (if bf16 { "pack_rows_bf16" } else { "pack_rows_f16" }, tiles.min(PACK_WARPS_OF_FEW))
     };
-    Launch::new(Kernel::new("acts", name), [rows, 1, 1], threads, acts)
+    Launch::new(Kernel::new("acts", name), [rows * blocks, 1, 1], 32 * warps, acts).clusters(blocks)
 }
 
 /// The kernel for some matrices, whose file's name ends in the type; what stands before and after the types in its name.
@@ -367,6 +379,13 @@ pub(super) fn ordinary_shape(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_rows_of_the_image_are_made_by_clusters() {
+        assert_eq!([1, 8, 9, 500].map(|rows| pack_blocks(rows, 14, 90)), [8, 8, 1, 1]);
+        assert_eq!([1, 2, 3, 5].map(|k_tiles| pack_blocks(8, k_tiles, 90)), [1, 2, 2, 4]);
+        assert_eq!(pack_blocks(8, 14, 89), 1);
+    }
 
     #[test]
     fn results_are_left_in_parts_where_more_than_two_runs_share_them() {
