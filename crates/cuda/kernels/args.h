@@ -455,7 +455,7 @@ static_assert(sizeof(RepackArgs) == 24, "RepackArgs");
 // One matrix of a product.
 struct Segment {
     const uint8_t* tiles;
-    // `[rows]`; or null.
+    // `[rows]`, of products of experts `[experts, rows]`; or null.
     const float* bias;
     // `[rows]`; of batch products `[tokens, rows]`.
     float* out;
@@ -487,7 +487,7 @@ struct MatvecArgs {
     uint8_t* acts_out;
     // Products of experts: the chosen ones, `[used]`, at most 32.
     const int32_t* experts;
-    // Of gated products of experts: what their results are multiplied by, `[used]`.
+    // What the results of experts are multiplied by, `[used]`: gated products multiply, the others have it for biases.
     const float* weights;
     // From one expert's tiles to the next.
     uint64_t expert_bytes;
@@ -501,8 +501,11 @@ struct MatvecArgs {
     uint32_t gate;
     // Experts of the row.
     uint32_t used;
+    // Of the clamped unit of experts; the limit is 0 for other units.
+    float alpha;
+    float limit;
 };
-static_assert(sizeof(MatvecArgs) == 240, "MatvecArgs");
+static_assert(sizeof(MatvecArgs) == 248, "MatvecArgs");
 
 // `x + y`, or its norm, as activations of products: int8 of one row, or an image of many.
 struct ActsArgs {
@@ -604,8 +607,11 @@ struct ExpertProductArgs {
     const uint32_t* blocks;
     // From one expert's tiles to the next.
     uint64_t expert_bytes;
+    // Of the clamped unit; the limit is 0 for other units.
+    float alpha;
+    float limit;
 };
-static_assert(sizeof(ExpertProductArgs) == 224, "ExpertProductArgs");
+static_assert(sizeof(ExpertProductArgs) == 232, "ExpertProductArgs");
 
 // Chosen experts to lists of tokens by expert.
 struct SortArgs {
@@ -683,6 +689,8 @@ struct RouterArgs {
     float* out;
     // `[experts, cols]`
     const float* matrix;
+    // Of scores, `[experts]`; or null.
+    const float* bias;
     // `[rows, experts]`
     float* scores;
     // `[rows]`, zero before and after.
@@ -693,7 +701,7 @@ struct RouterArgs {
     uint32_t tails;
     uint32_t unused;
 };
-static_assert(sizeof(RouterArgs) == 160, "RouterArgs");
+static_assert(sizeof(RouterArgs) == 168, "RouterArgs");
 
 // Products with a matrix of f32.
 struct LinearF32Args {

@@ -223,10 +223,9 @@ INLINE uint32_t dynamic_shared_bytes() {
 }
 
 // The sum of row `row` of the row tile in `slot` over the warps that had steps of it between `from` and `to`: 8 lanes each
-// add the parts of two warps, then a fixed tree. `origin` is the step that warp 0 took first.
-INLINE float row_sum(const float* slots, uint32_t slot, uint32_t row, uint32_t from, uint32_t to, uint32_t origin) {
+// add the parts of two warps to what they begin with, then a fixed tree. `origin` is the step that warp 0 took first.
+INLINE float row_sum(const float* slots, uint32_t slot, uint32_t row, uint32_t from, uint32_t to, uint32_t origin, float sum = 0) {
     const uint32_t first = (from - origin) % MATVEC_WARPS, count = to - from;
-    float sum = 0;
 #pragma unroll
     for (int c = 0; c < MATVEC_WARPS / 8; c++) {
         const uint32_t warp = threadIdx.x % 8 + 8 * c;
@@ -347,7 +346,9 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
     INLINE void plain_row(uint32_t first, uint32_t i, uint32_t from, uint32_t to) const {
         const uint32_t slot = i / TILE_ROWS, v = first + slot, row = i % TILE_ROWS;
         const uint32_t low = max(from, v * steps), high = min(to, v * steps + steps);
-        float sum = row_sum(slots, slot, row, low, high, begin);
+        float sum = 0;
+        if (EXPERTS && a.seg[0].bias && low == v * steps) sum = weighted_bias(v * TILE_ROWS + row);
+        sum = row_sum(slots, slot, row, low, high, begin, sum);
         if (threadIdx.x % 8 != 0) return;
         uint32_t at;
         const int segment = place.segment(v, at);
@@ -356,7 +357,7 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
         if (at >= s.rows) return;
         const bool head = low == v * steps, tail = high == v * steps + steps;
         if (head) {
-            if (s.bias) sum += s.bias[at];
+            if (!EXPERTS && s.bias) sum += s.bias[at];
             if (segment == 0 && a.residual) sum += a.residual[at];
             s.out[at] = sum;
             if (a.split && tail) s.tail[at] = 0;
@@ -364,21 +365,48 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
             s.tail[at] = sum;
         }
     }
+    // Biases are read last, when nothing else is under way: they come into the cache while products are made.
+    INLINE void fetch_biases(uint32_t warp, uint32_t lane) const {
+        // Gated products read those of one expert for a row tile, the others those of all.
+        const uint32_t v = first_tile + (GATED ? threadIdx.x : warp), slot = GATED ? place.expert(v) : lane;
+        uint32_t at;
+        const Segment& s = a.seg[place.segment(v, at)];
+        const uint32_t expert = __shfl_sync(WARP, chosen, slot);
+        if (s.bias && v * steps < end && slot < a.used) prefetch(s.bias + expert * s.rows + at * TILE_ROWS);
+    }
+    // The biases of a row's experts times the weights of their results: each of 8 lanes has the sum of some. Whole warps call.
+    INLINE float weighted_bias(uint32_t at) const {
+        float sum = 0;
+#pragma unroll 1
+        for (uint32_t some = 0; some < a.used; some += 8) {
+            const uint32_t slot = some + threadIdx.x % 8, expert = __shfl_sync(WARP, chosen, slot);
+            if (slot < a.used && at < a.seg[0].rows) sum += __ldcg(a.weights + slot) * __ldg(a.seg[0].bias + expert * a.seg[0].rows + at);
+        }
+        return sum;
+    }
     INLINE void gated_row(uint32_t first, uint32_t i) const {
         const uint32_t slot = i / TILE_ROWS * 2, v = first + slot, row = i % TILE_ROWS;
         const uint32_t low = v * steps, middle = low + steps;
         float gate = row_sum(slots, slot, row, low, middle, begin);
         float up = row_sum(slots, slot + 1, row, middle, middle + steps, begin);
+        const uint32_t expert = EXPERTS ? __shfl_sync(WARP, chosen, place.expert(v)) : 0;
         if (threadIdx.x % 8 != 0) return;
         uint32_t at;
         place.segment(v, at);
         at = at * TILE_ROWS + row;
         const bool inside = at < a.seg[0].rows;
-        if (inside && a.seg[0].bias) gate += a.seg[0].bias[at];
-        if (inside && a.seg[1].bias) up += a.seg[1].bias[at];
-        float h = activate(a.gate, gate) * up;
-        // The weight of an expert's result, of which what follows is a linear function.
-        if (EXPERTS) h *= __ldcg(a.weights + place.expert(v));
+        const uint32_t of_bias = expert * a.seg[0].rows + at;
+        if (inside && a.seg[0].bias) gate += a.seg[0].bias[of_bias];
+        if (inside && a.seg[1].bias) up += a.seg[1].bias[of_bias];
+        float h;
+        if constexpr (EXPERTS) {
+            const Clamped clamped = {a.alpha, a.limit};
+            h = a.limit > 0 ? clamped(gate) * clamped.other(up) : Swish(a.gate)(gate) * up;
+            // The weight of an expert's result, of which what follows is a linear function.
+            h *= __ldcg(a.weights + place.expert(v));
+        } else {
+            h = activate(a.gate, gate) * up;
+        }
         if (a.acts_out) room[i] = inside ? h : 0.0f;
         else if (inside) a.seg[0].out[place.expert(v) * a.seg[0].rows + at] = h;
     }
@@ -457,6 +485,7 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
         }
 #pragma unroll
         for (Regs& o : ahead) load(next, pass_end, lane, o);
+        if (EXPERTS && a.seg[0].bias) fetch_biases(warp, lane);
         const Float8 norm = early_norm(a);
         // Blocks that end early make room for the next kernel, which then loads weights while others still work.
         let_next_start();

@@ -69,6 +69,13 @@ template <int NT> struct StepTokens {
     INLINE uint32_t end(uint32_t) const { return __ldg(a.tokens); }
     // The matrix that a block's tokens are multiplied with.
     INLINE const uint8_t* matrix(const Segment& s, uint32_t) const { return s.tiles; }
+    // Where its biases begin.
+    INLINE uint32_t first_bias(const Segment&, uint32_t) const { return 0; }
+    // Calls `f` with the activation of gated products.
+    template <class F> INLINE void with_activation(F f) const {
+        if (is_swish(a.gate)) f(Swish(a.gate));
+        else f(OtherGate{a.gate});
+    }
 };
 // Tokens sorted by expert, each with the matrix of its own. A kernel before lists the blocks.
 template <int NT> struct ExpertTokens {
@@ -83,6 +90,11 @@ template <int NT> struct ExpertTokens {
     INLINE uint32_t first(uint32_t block) const { return e.list[block].first; }
     INLINE uint32_t end(uint32_t block) const { return e.list[block].end; }
     INLINE const uint8_t* matrix(const Segment& s, uint32_t block) const { return s.tiles + e.list[block].expert * e.expert_bytes; }
+    INLINE uint32_t first_bias(const Segment& s, uint32_t block) const { return s.bias ? e.list[block].expert * s.rows : 0; }
+    template <class F> INLINE void with_activation(F f) const {
+        if (e.limit > 0) f(Clamped{e.alpha, e.limit});
+        else f(Swish(a.gate));
+    }
 };
 
 // A block's output: WARPS x MT row tiles times NT groups of 8 tokens. Warp w has row tiles MT * w on.
@@ -150,13 +162,14 @@ template <class T, int NT, bool GATED, int WARPS, int MT, template <int> class T
         if (GATED && MT == 1) row += warp % 2 * 8;
         Output o;
         o.rows = s.rows, o.token = list.first(tokens) + lane % 4 * 2, o.end = list.end(tokens);
+        const uint32_t bias = row + list.first_bias(s, tokens), up_bias = GATED ? row + list.first_bias(a.seg[1], tokens) : 0;
         float* const to = part == 0 ? s.out : s.tail + (part - 1) * a.slab;
         o.at = to + static_cast<size_t>(o.token) * s.rows + row;
 #pragma unroll
         for (int i = 0; i < OUTS; i++) {
             o.inside[i] = row + 8 * i < s.rows;
-            o.bias[i] = o.inside[i] && s.bias && part == 0 ? __ldg(s.bias + row + 8 * i) : 0.0f;
-            o.up_bias[i] = GATED && o.inside[i] && a.seg[1].bias ? __ldg(a.seg[1].bias + row + 8 * i) : 0.0f;
+            o.bias[i] = o.inside[i] && s.bias && part == 0 ? __ldg(s.bias + bias + 8 * i) : 0.0f;
+            o.up_bias[i] = GATED && o.inside[i] && a.seg[1].bias ? __ldg(a.seg[1].bias + up_bias + 8 * i) : 0.0f;
         }
         return o;
     }
@@ -173,7 +186,7 @@ template <class T, int NT, bool GATED, int WARPS, int MT, template <int> class T
                 float x;
                 if constexpr (GATED) {
                     const float gate = MT == 1 ? v(0)[j] : v(0)[2 * i + j], up = MT == 1 ? v(0)[2 + j] : v(MT - 1)[2 * i + j];
-                    x = activation(gate * factor + o.bias[i]) * (up * factor + o.up_bias[i]);
+                    x = activation(gate * factor + o.bias[i]) * activation.other(up * factor + o.up_bias[i]);
                 } else {
                     x = v(i / 2)[i % 2 * 2 + j] * factor + o.bias[i];
                 }
@@ -182,10 +195,10 @@ template <class T, int NT, bool GATED, int WARPS, int MT, template <int> class T
             at += o.rows;
         }
     }
-    // Calls `f` with the activation.
+    // Calls `f` with the activation, or with none.
     template <class F> INLINE void with_activation(F f) const {
-        if (!GATED || is_swish(a.gate)) f(Swish(a.gate));
-        else f(OtherGate{a.gate});
+        if constexpr (GATED) list.with_activation(f);
+        else f(nullptr);
     }
 
     // A warp's part of a sum in memory: [2 * run + slot][group][warp][vector][lane] of 16 bytes. A run's part of the output where it

@@ -69,6 +69,9 @@ INLINE void copies_arrive(uint32_t bar) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
 }
 
+// Into the cache that all multiprocessors share.
+INLINE void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 // ---- tensor cores
 
 INLINE void load_matrices(uint32_t address, uint32_t (&r)[4]) {

@@ -22,6 +22,9 @@ KERNEL(ROUTER_THREADS, route_rows, RouterArgs) {
     float4 ahead[WEIGHTS_AHEAD];
 #pragma unroll
     for (int i = 0; i < WEIGHTS_AHEAD; i++) ahead[i] = load(t + EXPERT_THREADS * i);
+    // Those that registers do not hold come into the cache meanwhile.
+    for (uint32_t at = t + EXPERT_THREADS * WEIGHTS_AHEAD; inside && at < vectors; at += EXPERT_THREADS) prefetch(w + at);
+    float sum = a.bias && inside && t == 0 ? __ldg(a.bias + expert) : 0.0f;
     const uint32_t row = blockIdx.y;
     const bool held = row < *a.route.rows;
     wait_for_last();
@@ -46,7 +49,6 @@ KERNEL(ROUTER_THREADS, route_rows, RouterArgs) {
         if (blockIdx.x + 1 == gridDim.x) reinterpret_cast<float4*>(a.out)[start + i] = h[i];
     }
     __syncthreads();
-    float sum = 0;
 #pragma unroll
     for (int i = 0; i < WEIGHTS_AHEAD; i++) {
         const uint32_t at = t + EXPERT_THREADS * i;

@@ -1,10 +1,10 @@
 //! The router of a layer's experts, and the experts, as the fast kernels take them.
 
-use wootz_graph::op::Op;
+use wootz_graph::op::{Activation, Op};
 use wootz_graph::{Graph, NodeId, ValueId, WeightId, WeightTable};
 use wootz_quant::WeightType;
 
-use crate::fuse::{is_gate, norm_at};
+use crate::fuse::norm_at;
 use crate::tiles;
 
 /// Experts of a row at most: lanes of a warp.
@@ -29,8 +29,7 @@ impl Router {
             let node = graph.node(linear);
             let Op::Linear(attributes) = &node.op else { return None };
             let route = only_reader(graph, node.outs[0])?;
-            let whole = attributes.first == 0 && attributes.bias.is_none();
-            let fits = whole && is_f32(weights, attributes.weight);
+            let fits = attributes.first == 0 && is_f32(weights, attributes.weight);
             let routes = matches!(graph.node(route).op, Op::Route(_));
             (fits && routes).then_some(Router { add, norm, linear, route })
         })
@@ -102,7 +101,7 @@ impl Experts {
     fn around(graph: &Graph, at: NodeId) -> Option<Experts> {
         matrix(graph, at)?;
         let glu = only_reader(graph, graph.node(at).outs[0])?;
-        if !is_gate(&graph.node(glu).op) {
+        if !is_unit(&graph.node(glu).op) {
             return None;
         }
         let [gate, up] = [0, 1].map(|i| graph.producer(graph.node(glu).ins[i]));
@@ -139,6 +138,16 @@ impl Experts {
     }
 }
 
+/// Whether the kernels of experts have the gated unit.
+fn is_unit(op: &Op) -> bool {
+    use Activation::*;
+    match op {
+        // No limit is how they know the others.
+        Op::GluClamped(unit) => unit.limit > 0.0,
+        op => matches!(op, Op::Glu(Silu | Gelu | GeluQuick)),
+    }
+}
+
 /// Whether there are fast products of experts of a type.
 fn serves(ty: WeightType) -> bool {
     use WeightType::*;
@@ -151,10 +160,10 @@ pub(crate) fn is_f32(weights: &WeightTable, weight: WeightId) -> bool {
     info.ty == WeightType::F32 && info.cols.is_multiple_of(4)
 }
 
-/// The weight of a product with chosen experts that have no biases, and how many a row has.
+/// The weight of a product with chosen experts, and how many a row has.
 fn matrix(graph: &Graph, node: NodeId) -> Option<(WeightId, u32)> {
     match &graph.node(node).op {
-        Op::ExpertLinear { weight, bias: None, used } => Some((*weight, *used)),
+        Op::ExpertLinear { weight, used, .. } => Some((*weight, *used)),
         _ => None,
     }
 }

@@ -108,7 +108,7 @@ impl Products {
 }
 
 /// Whether the kernels of products have the unit.
-pub(crate) fn is_gate(op: &Op) -> bool {
+fn is_gate(op: &Op) -> bool {
     matches!(op, Op::Glu(activation) if *activation != Activation::Sigmoid)
 }
 

@@ -610,8 +610,11 @@ fn experts() -> Vec<Case> {
     for tokens in [1, 9] {
         cases.push(routed_case(tokens));
     }
-    for ty in [MXFP4, Q8_0, F32] {
-        cases.extend([1, 7, 40].map(|tokens| biased_case(ty, tokens)));
+    // Of 12 experts 9 are chosen: as above, few, some, more and many rows for each.
+    let biased = [1, 4, 20, 40, 130].map(|tokens| (MXFP4, tokens));
+    let others = [Q8_0, Q4_K, BF16, F32].map(|ty| [1, 4, 40].map(|tokens| (ty, tokens)));
+    for (ty, tokens) in biased.into_iter().chain(others.into_iter().flatten()) {
+        cases.push(biased_case(ty, tokens));
     }
     cases
 }
@@ -651,26 +654,40 @@ fn routed_case(tokens: usize) -> Case {
     )
 }
 
-/// A router and experts with biases and the clamped unit, as gpt-oss has them.
+/// A sum, its norm, a router and experts with biases and the clamped unit, as gpt-oss has them, and a product of the next norm,
+/// to which backends may leave the sum over experts in parts.
 fn biased_case(ty: WeightType, tokens: usize) -> Case {
-    const EXPERTS: usize = 5;
-    let (cols, ff, used) = (96, 160, 2);
+    const EXPERTS: usize = 12;
+    let used = 9;
+    // Where blocks are short enough, tiles of kernels are not filled.
+    let (cols, ff) = match ty.block_elements() {
+        1 => (104, 168),
+        32 => (96, 160),
+        _ => (256, 512),
+    };
     simple(
         format!("experts {ty} with biases, {tokens} tokens"),
         EXPERTS_QUANTISED,
         tokens,
-        &[cols],
+        &[cols, cols],
         |w, rng| {
+            w.random(rng, "norm", WeightType::F32, 1, cols, 1.0);
             w.random(rng, "router", WeightType::F32, EXPERTS, cols, 0.1);
             w.random(rng, "router bias", WeightType::F32, 1, EXPERTS, 0.3);
-            for (name, rows, cols) in [("gate", ff, cols), ("up", ff, cols), ("down", cols, ff)] {
+            // Some gates and factors are beyond the unit's limit.
+            for (name, rows, cols, bias) in
+                [("gate", ff, cols, 4.0), ("up", ff, cols, 4.0), ("down", cols, ff, 1.0)]
+            {
                 random_experts(w, rng, name, ty, EXPERTS, rows, cols);
-                w.random(rng, &format!("{name} bias"), WeightType::F32, EXPERTS, rows, 1.0);
+                w.random(rng, &format!("{name} bias"), WeightType::F32, EXPERTS, rows, bias);
             }
+            w.random(rng, "next", WeightType::BF16, 64, cols, 0.1);
         },
         move |b, ins| {
+            let x = b.add(ins[0], ins[1], "sum");
+            let h = rms_norm(b, x, "norm");
             let (router, bias) = (b.weight("router"), b.weight("router bias"));
-            let scores = b.linear(ins[0], router, Some(bias), "router");
+            let scores = b.linear(h, router, Some(bias), "router");
             let gating = Gating::SoftmaxChosen;
             let (ids, weights) =
                 b.route(scores, Route { used, gating, normalize: false, scale: 1.0, bias: None });
@@ -678,10 +695,14 @@ fn biased_case(ty: WeightType, tokens: usize) -> Case {
                 let (weight, bias) = (b.weight(name), b.weight(&format!("{name} bias")));
                 b.expert_linear(x, ids, weight, Some(bias), name)
             };
-            let (gate, up) = (product(b, ins[0], "gate"), product(b, ins[0], "up"));
-            let h = b.glu_clamped(gate, up, CLAMPED);
-            let y = product(b, h, "down");
-            b.combine(y, weights)
+            let (gate, up) = (product(b, h, "gate"), product(b, h, "up"));
+            let y = b.glu_clamped(gate, up, CLAMPED);
+            let y = product(b, y, "down");
+            let y = b.combine(y, weights);
+            let x = b.add(x, y, "residual");
+            let h = rms_norm(b, x, "norm");
+            let next = b.weight("next");
+            b.linear(h, next, None, "next")
         },
     )
 }

@@ -14,7 +14,7 @@ args! {
     /// One matrix of a product.
     Segment {
         tiles: Ptr<u8>,
-        /// `[rows]`; or null.
+        /// `[rows]`, of products of experts `[experts, rows]`; or null.
         bias: Ptr<f32>,
         /// `[rows]`; of batch products `[tokens, rows]`.
         out: Mut<f32>,
@@ -45,7 +45,7 @@ args! {
         acts_out: Mut<u8>,
         /// Products of experts: the chosen ones, `[used]`, at most 32.
         experts: Ptr<i32>,
-        /// Of gated products of experts: what their results are multiplied by, `[used]`.
+        /// What the results of experts are multiplied by, `[used]`: gated products multiply, the others have it for biases.
         weights: Ptr<f32>,
         /// From one expert's tiles to the next.
         expert_bytes: u64,
@@ -59,6 +59,9 @@ args! {
         gate: u32,
         /// Experts of the row.
         used: u32,
+        /// Of the clamped unit of experts; the limit is 0 for other units.
+        alpha: f32,
+        limit: f32,
     }
 
     /// `x + y`, or its norm, as activations of products: int8 of one row, or an image of many.
@@ -157,6 +160,9 @@ args! {
         blocks: Ptr<u32>,
         /// From one expert's tiles to the next.
         expert_bytes: u64,
+        /// Of the clamped unit; the limit is 0 for other units.
+        alpha: f32,
+        limit: f32,
     }
 
     /// Chosen experts to lists of tokens by expert.
@@ -232,6 +238,8 @@ args! {
         out: Mut<f32>,
         /// `[experts, cols]`
         matrix: Ptr<f32>,
+        /// Of scores, `[experts]`; or null.
+        bias: Ptr<f32>,
         /// `[rows, experts]`
         scores: Mut<f32>,
         /// `[rows]`, zero before and after.

@@ -1,6 +1,6 @@
 //! What the fast kernels of a layer of experts share, on a small graph.
 
-use wootz_graph::op::{Activation, Gating, Norm, NormKind, Route};
+use wootz_graph::op::{Activation, ClampedGlu, Gating, Norm, NormKind, Route};
 use wootz_graph::{
     Graph, GraphBuilder, GraphKey, KvType, Output, Outputs, Plan, ValueId, Wants, WeightInfo, WeightTable,
     passes,
@@ -25,11 +25,23 @@ fn weights(experts: WeightType, router: WeightType) -> WeightTable {
     add("gate", experts, 2 * DIM, DIM, EXPERTS);
     add("up", experts, 2 * DIM, DIM, EXPERTS);
     add("down", experts, DIM, 2 * DIM, EXPERTS);
+    for (name, rows) in [("gate bias", 2 * DIM), ("up bias", 2 * DIM), ("down bias", DIM)] {
+        add(name, WeightType::F32, u64::from(EXPERTS), rows, 1);
+    }
+    add("router bias", WeightType::F32, 1, u64::from(EXPERTS), 1);
     add("head", WeightType::Q6_K, 512, DIM, 1);
     table
 }
 
-fn graph(table: &WeightTable, tokens: u32) -> Graph {
+/// How experts differ between families.
+#[derive(Clone, Copy)]
+enum Family {
+    Gated(Activation),
+    /// With biases and the clamped unit.
+    GptOss,
+}
+
+fn graph(table: &WeightTable, tokens: u32, family: Family) -> Graph {
     let key = GraphKey { tokens, seqs: 1, outputs: Outputs::All, kv_span: 256, wants: Wants::Logits };
     let mut b = GraphBuilder::new(key, table, Vec::new());
     let norm = |b: &mut GraphBuilder<'_>, x: ValueId| {
@@ -40,14 +52,26 @@ fn graph(table: &WeightTable, tokens: u32) -> Graph {
     let x = b.embed(embedding, 1.0);
     let h = norm(&mut b, x);
     let router = b.weight("router");
-    let scores = b.linear(h, router, None, "router");
-    let route = Route { used: USED, gating: Gating::Softmax, normalize: true, scale: 1.0, bias: None };
-    let (ids, chosen) = b.route(scores, route);
-    let [gate, up, down] = ["gate", "up", "down"].map(|name| b.weight(name));
-    let gate = b.expert_linear(h, ids, gate, None, "gate");
-    let up = b.expert_linear(h, ids, up, None, "up");
-    let y = b.glu(gate, up, Activation::Silu);
-    let y = b.expert_linear(y, ids, down, None, "down");
+    let bias = |b: &mut GraphBuilder<'_>, name: &str| {
+        matches!(family, Family::GptOss).then(|| b.weight(&format!("{name} bias")))
+    };
+    let router_bias = bias(&mut b, "router");
+    let scores = b.linear(h, router, router_bias, "router");
+    let (gating, normalize) = match family {
+        Family::Gated(_) => (Gating::Softmax, true),
+        Family::GptOss => (Gating::SoftmaxChosen, false),
+    };
+    let (ids, chosen) = b.route(scores, Route { used: USED, gating, normalize, scale: 1.0, bias: None });
+    let product = |b: &mut GraphBuilder<'_>, x: ValueId, name: &'static str| {
+        let (weight, bias) = (b.weight(name), bias(b, name));
+        b.expert_linear(x, ids, weight, bias, name)
+    };
+    let (gate, up) = (product(&mut b, h, "gate"), product(&mut b, h, "up"));
+    let y = match family {
+        Family::Gated(activation) => b.glu(gate, up, activation),
+        Family::GptOss => b.glu_clamped(gate, up, ClampedGlu { alpha: 1.702, limit: 7.0 }),
+    };
+    let y = product(&mut b, y, "down");
     let y = b.combine(y, chosen);
     let x = b.add(x, y, "add");
     let h = norm(&mut b, x);
@@ -58,8 +82,12 @@ fn graph(table: &WeightTable, tokens: u32) -> Graph {
 }
 
 fn plan(table: &WeightTable, tokens: u32, kernels: Kernels) -> Plan {
+    plan_of(Family::Gated(Activation::Silu), table, tokens, kernels)
+}
+
+fn plan_of(family: Family, table: &WeightTable, tokens: u32, kernels: Kernels) -> Plan {
     let backend = CudaBackend::new(CudaOptions { kernels });
-    passes::compile(graph(table, tokens), table, &backend).unwrap()
+    passes::compile(graph(table, tokens, family), table, &backend).unwrap()
 }
 
 fn kernels(plan: &Plan) -> Vec<&'static str> {
@@ -91,6 +119,32 @@ fn many_tokens_are_sorted_by_expert() {
     // At least the image, gated values and results of all experts.
     let slots = 64 * USED as usize;
     assert!(plan.steps[4].scratch.unwrap().bytes > slots * DIM as usize * (2 * 2 + 2 * 4 + 4));
+}
+
+#[test]
+fn experts_with_biases_and_the_clamped_unit_take_the_same_kernels() {
+    let table = weights(WeightType::MXFP4, WeightType::F32);
+    for tokens in [1, 8, 64] {
+        let [biased, plain] = [Family::GptOss, Family::Gated(Activation::Silu)]
+            .map(|family| plan_of(family, &table, tokens, Kernels::Fast));
+        assert_eq!(kernels(&biased), kernels(&plain));
+        assert!(kernels(&biased).contains(&"experts"));
+        assert_eq!(
+            biased.steps.iter().map(|s| s.nodes.len()).collect::<Vec<_>>(),
+            plain.steps.iter().map(|s| s.nodes.len()).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn units_that_fast_kernels_of_experts_lack_take_plain_ones() {
+    let table = weights(WeightType::Q4_K, WeightType::F32);
+    for (activation, fast) in
+        [(Activation::Gelu, true), (Activation::GeluErf, false), (Activation::Relu, false)]
+    {
+        let plan = plan_of(Family::Gated(activation), &table, 1, Kernels::Fast);
+        assert_eq!(kernels(&plan).contains(&"experts"), fast, "{activation:?}");
+    }
 }
 
 #[test]

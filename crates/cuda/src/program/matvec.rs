@@ -188,6 +188,8 @@ impl MatvecArgs {
             split: 0,
             gate: 0,
             used: 0,
+            alpha: 0.0,
+            limit: 0.0,
         }
     }
 }

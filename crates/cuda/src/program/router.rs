@@ -51,6 +51,7 @@ impl Resolver<'_> {
             norm: self.weights.vector(attributes.weight, 0)?,
             out: self.value(norm.outs[0])?.out(),
             matrix: self.weights.raw(product.weight, 0)?.data.cast(),
+            bias: self.weights.vector(product.bias, 0)?,
             scores: Mut::new(scores),
             counters: Mut::new(self.workspace.counters),
             eps: attributes.eps,

@@ -23,10 +23,28 @@ const FEW: u32 = 4;
 const SOME: u32 = 20;
 const MANY: u32 = 48;
 
-/// The weight of a product with chosen experts, and how many a row has.
-fn matrix(graph: &Graph, node: NodeId) -> Result<(WeightId, u32), RunError> {
+/// The gated unit of experts as kernels take it: an activation, or the clamped unit where there is a limit.
+#[derive(Clone, Copy, Default)]
+struct Unit {
+    gate: u32,
+    alpha: f32,
+    limit: f32,
+}
+
+impl Unit {
+    fn new(op: &Op) -> Result<Unit, RunError> {
+        match op {
+            Op::Glu(activation) => Ok(Unit { gate: *activation as u32, ..Unit::default() }),
+            Op::GluClamped(unit) => Ok(Unit { alpha: unit.alpha, limit: unit.limit, ..Unit::default() }),
+            op => Err(RunError::Plan(format!("{} is no gate", op.name()))),
+        }
+    }
+}
+
+/// The weight of a product with chosen experts, its biases, and how many a row has.
+fn matrix(graph: &Graph, node: NodeId) -> Result<(WeightId, Option<WeightId>, u32), RunError> {
     match &graph.node(node).op {
-        Op::ExpertLinear { weight, used, .. } => Ok((*weight, *used)),
+        Op::ExpertLinear { weight, bias, used } => Ok((*weight, *bias, *used)),
         op => Err(RunError::Plan(format!("{} is no product of experts", op.name()))),
     }
 }
@@ -62,7 +80,7 @@ struct Sizes {
 
 impl Sizes {
     fn new(graph: &Graph, weights: &WeightTable, found: &Experts) -> Result<Sizes, RunError> {
-        let ((gate, used), (down, _)) = (matrix(graph, found.gate)?, matrix(graph, found.down)?);
+        let ((gate, _, used), (down, ..)) = (matrix(graph, found.gate)?, matrix(graph, found.down)?);
         let (gate, down) = (weights.info(gate), weights.info(down));
         let experts = gate.experts.max(1);
         let out = (down.rows / u64::from(experts)) as u32;
@@ -135,12 +153,15 @@ impl Resolver<'_> {
         let (up, _) = self.expert_segment(found.up, Mut::NULL)?;
         let ty = self.expert_type(found.gate)?;
         let floats = tiles::is_float(ty);
+        let unit = Unit::new(&graph.node(found.glu).op)?;
         let mut args = MatvecArgs {
             experts: ids.ptr(),
             weights: weights.ptr(),
             expert_bytes: gate_bytes,
             segs: 2,
-            gate: self.activation(found)?,
+            gate: unit.gate,
+            alpha: unit.alpha,
+            limit: unit.limit,
             used: sizes.used,
             acts_out: if floats { Mut::NULL } else { Mut::new(scratch) },
             ..MatvecArgs::new(Input::Quantize, self.value(x)?.address, sizes.dim)
@@ -157,6 +178,7 @@ impl Resolver<'_> {
         let input = if floats { Input::Quantize } else { Input::Ready };
         let mut args = MatvecArgs {
             experts: ids.ptr(),
+            weights: weights.ptr(),
             expert_bytes: down_bytes,
             segs: 1,
             split: u32::from(tail.is_some()),
@@ -239,10 +261,10 @@ impl Resolver<'_> {
                 &[gate, up],
                 gate_bytes,
                 &inputs,
-                self.activation(found)?,
+                Unit::new(&graph.node(found.glu).op)?,
             )?,
             pack(down_type, sorted, &gated),
-            self.expert_product(&products, down_type, &[down], down_bytes, &gated, 0)?,
+            self.expert_product(&products, down_type, &[down], down_bytes, &gated, Unit::default())?,
             Launch::new(Kernel::new("experts", "combine_places"), [out.most, 1, 1], THREADS, &combine),
         ])
     }
@@ -255,7 +277,7 @@ impl Resolver<'_> {
         matrices: &[Segment],
         expert_bytes: u64,
         acts: &SortedActsArgs,
-        gate: u32,
+        unit: Unit,
     ) -> Result<Launch, RunError> {
         let gated = matrices.len() == 2;
         let shape = self.expert_shape(ty, sorted.tokens, gated)?;
@@ -274,7 +296,7 @@ impl Resolver<'_> {
                 segs: matrices.len() as u32,
                 k_tiles: acts.k_tiles,
                 groups: acts.groups,
-                gate,
+                gate: unit.gate,
                 stages: shape.stages,
                 factor: tiles::factor(ty),
                 parts: 0,
@@ -283,6 +305,8 @@ impl Resolver<'_> {
             list: Ptr::new(place(sorted.layout.list)),
             blocks: Ptr::new(place(sorted.layout.counts)),
             expert_bytes,
+            alpha: unit.alpha,
+            limit: unit.limit,
         };
         let grid = self.properties.multiprocessors * shape.paired;
         let row_tiles = if gated { shape.row_tiles / 2 } else { shape.row_tiles };
@@ -328,26 +352,20 @@ impl Resolver<'_> {
         Ok(ordinary_shape(kernel, tokens, tiles::bytes(ty), ty, most_shared))
     }
 
-    /// The matrices of all experts as kernels take them, and the bytes from one to the next.
+    /// The matrices and biases of all experts as kernels take them, and the bytes from one to the next.
     fn expert_segment(&self, node: NodeId, out: Mut<f32>) -> Result<(Segment, u64), RunError> {
-        let (weight, _) = matrix(&self.plan.graph, node)?;
+        let (weight, bias, _) = matrix(&self.plan.graph, node)?;
         let (shape, tiles) = self.weights.tiles(weight, 0)?;
         let info = self.weights.table().info(weight);
         let rows = (info.rows / u64::from(info.experts.max(1))) as u32;
-        let segment = Segment { tiles, out, rows, row_tiles: shape.row_tiles as u32, ..Segment::EMPTY };
+        let bias = self.weights.vector(bias, 0)?;
+        let segment = Segment { tiles, bias, out, rows, row_tiles: shape.row_tiles as u32, ..Segment::EMPTY };
         Ok((segment, shape.expert_bytes() as u64))
     }
 
     fn expert_type(&self, node: NodeId) -> Result<WeightType, RunError> {
-        let (weight, _) = matrix(&self.plan.graph, node)?;
+        let (weight, ..) = matrix(&self.plan.graph, node)?;
         Ok(self.weights.table().info(weight).ty)
-    }
-
-    fn activation(&self, found: &Experts) -> Result<u32, RunError> {
-        match &self.plan.graph.node(found.glu).op {
-            Op::Glu(activation) => Ok(*activation as u32),
-            op => Err(RunError::Plan(format!("{} is no gate", op.name()))),
-        }
     }
 }
 
