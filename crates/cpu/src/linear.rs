@@ -125,11 +125,12 @@ struct Rows<'a> {
     stride: usize,
 }
 
-/// Products of several matrices, cut into chunks that any number of threads can take.
+/// Products of several matrices, cut into parts that any number of threads can take.
 pub struct LinearSet<'a> {
     jobs: Vec<Job<'a>>,
     /// Jobs and their row groups, in the order in which they are taken.
     parts: Vec<(usize, Range<usize>)>,
+    /// Which of them are taken.
     chunks: Chunks,
     /// Bytes of weights, each times the tokens that it is multiplied with.
     work: usize,
