@@ -114,6 +114,8 @@ pub struct Activations {
     cols: usize,
     tokens: usize,
     tile_tokens: usize,
+    /// Bytes of one block of one token.
+    block_bytes: usize,
     token_bytes: usize,
     buffer: Buffer,
 }
@@ -134,12 +136,14 @@ impl Activations {
             });
         }
         let (tile_tokens, magnitudes) = shape(isa);
-        let token_bytes = blocks.checked_mul(form.block_bytes(magnitudes));
+        let block_bytes = form.block_bytes(magnitudes);
+        let token_bytes = blocks.checked_mul(block_bytes);
         let bytes = token_bytes.and_then(|bytes| bytes.checked_mul(tokens));
         let (Some(token_bytes), Some(bytes)) = (token_bytes, bytes) else {
             return Err(CpuError::OutOfMemory { bytes: usize::MAX });
         };
-        Ok(Activations { isa, form, cols, tokens, tile_tokens, token_bytes, buffer: Buffer::zeroed(bytes)? })
+        let buffer = Buffer::zeroed(bytes)?;
+        Ok(Activations { isa, form, cols, tokens, tile_tokens, block_bytes, token_bytes, buffer })
     }
 
     /// Changes the number of tokens, within the memory that is there; the contents are lost.
@@ -258,9 +262,8 @@ impl<'a> ActTokens<'a> {
 
     /// The bytes of a tile from `column` on, a multiple of the form's block.
     pub(crate) fn tile_columns(self, tile: Tile, column: usize) -> &'a [u8] {
-        let block = self.acts.form.block();
-        let bytes = self.acts.token_bytes / (self.acts.cols / block) * tile.tokens;
-        &self.tile_bytes(tile)[column / block * bytes..]
+        let bytes = column / self.acts.form.block() * self.acts.block_bytes * tile.tokens;
+        &self.tile_bytes(tile)[bytes..]
     }
 }
 
@@ -277,9 +280,9 @@ fn shape(isa: Isa) -> (usize, bool) {
     isa.dispatch(Ask)
 }
 
-/// The tile that holds `token`: full tiles first, then halves.
+/// The tile that holds `token`: full tiles of `most` tokens, a power of two, first, then halves.
 fn tile_of(most: usize, tokens: usize, token: usize) -> Tile {
-    let mut tile = Tile { first: token / most * most, tokens: most };
+    let mut tile = Tile { first: token & !(most - 1), tokens: most };
     while tile.first + tile.tokens > tokens || token >= tile.first + tile.tokens {
         if tile.first + tile.tokens <= tokens {
             tile.first += tile.tokens;
@@ -379,6 +382,8 @@ impl Op for WriteRows<'_> {
         // SAFETY: `ActRows::write` has checked the slots and the lengths.
         unsafe {
             match (self.form, self.x.len() / self.cols.max(1)) {
+                (ActForm::Float, 8) => self.columns::<8>(),
+                (ActForm::Float, 4) => self.columns::<4>(),
                 (ActForm::Float, _) => {
                     for (slot, row) in (self.slot..).zip(self.x.chunks_exact(self.cols.max(1))) {
                         for (i, x) in row.iter().enumerate() {
@@ -393,6 +398,9 @@ impl Op for WriteRows<'_> {
         }
     }
 }
+
+/// Blocks that are quantised together.
+const STRETCH: usize = 8;
 
 /// Bytes of the codes of a block of up to eight tokens, and what vectors read behind them.
 #[repr(align(64))]
@@ -434,6 +442,21 @@ impl BlockOut {
 }
 
 impl WriteRows<'_> {
+    /// All `R` rows of a tile of as many tokens, column by column, so that writing goes upwards.
+    #[inline(always)]
+    unsafe fn columns<const R: usize>(&self) {
+        for i in 0..self.cols {
+            // SAFETY: the rows have `cols` elements, and the tile as many columns of `R` tokens.
+            unsafe {
+                let mut column = [0f32; R];
+                for (r, value) in column.iter_mut().enumerate() {
+                    *value = self.x.as_ptr().add(r * self.cols + i).read();
+                }
+                self.out.add(i * R * 4).cast::<[f32; R]>().write_unaligned(column);
+            }
+        }
+    }
+
     /// `R` rows from `first` on; a lane is a token.
     #[inline(always)]
     unsafe fn blocks<S: Simd, const R: usize>(&self, first: usize) {
@@ -443,49 +466,67 @@ impl WriteRows<'_> {
             tokens: self.tokens,
             slot: self.slot + first,
         };
-        let mut codes = Codes([0; 8 * BLOCK + 64]);
+        let mut codes = [const { Codes([0; 8 * BLOCK + 64]) }; STRETCH];
+        let mut largest = [[0f32; LANES]; STRETCH];
         // SAFETY: the processor has `S`; 32 columns are read from a block of each row; every field that the form names
         // lies inside its block.
         unsafe {
-            let mut scaled_sums = [S::f_zero(); 8];
-            for b in 0..self.cols / BLOCK {
-                let out = block(b);
-                let row = |r: usize| self.x.as_ptr().add((first + r) * self.cols + b * BLOCK);
-                let d = quantize::<S, R>(row, &mut codes);
-                for word in 0..BLOCK / 4 {
-                    let words = codes.0.as_ptr().add(4 * R * word);
-                    if S::EIGHTS {
-                        for r in 0..R {
-                            let at = group_at::<S>(word, self.tokens, out.slot + r);
-                            out.start.add(at).copy_from_nonoverlapping(words.add(4 * r), 4);
+            let (mut scaled_sums, mut scales) = ([S::f_zero(); 8], [S::f_zero(); STRETCH]);
+            // Step by step for some blocks, since what was written in small pieces can be read in large ones only a while later.
+            for stretch in (0..self.cols / BLOCK).step_by(STRETCH) {
+                let blocks = stretch..(stretch + STRETCH).min(self.cols / BLOCK);
+                let row = |b: usize, r: usize| self.x.as_ptr().add((first + r) * self.cols + b * BLOCK);
+                for (b, largest) in blocks.clone().zip(&mut largest) {
+                    if R == self.tokens {
+                        // Other threads have read what was here before.
+                        for line in (0..block_bytes).step_by(64) {
+                            S::about_to_write(block(b).start.wrapping_add(line));
                         }
-                    } else {
-                        out.put_words::<R>(0, word, words);
                     }
+                    magnitudes_of::<S, R>(|r| row(b, r), largest);
                 }
-                let sums = [Sums::of::<S, R>(&codes, 0), Sums::of::<S, R>(&codes, 1)];
-                let sum =
-                    Sums { all: S::i_add(sums[0].all, sums[1].all), odd: S::i_add(sums[0].odd, sums[1].odd) };
-                let (total, d16) = (S::f_from_i32(sum.all), as_f16::<S>(d));
-                out.put::<S, R>(field::D, 0, S::f_bits(d));
-                out.put::<S, R>(field::D16, 0, S::f_bits(d16));
-                out.put::<S, R>(field::S16, 0, S::f_bits(S::f_mul(d16, total)));
-                scaled_sums[b % 8] = S::f_mul(d, total);
-                if b % 8 == 7 {
-                    for (i, word) in for_minimums::<S>(&scaled_sums).into_iter().enumerate() {
-                        block(b - 7 + i).put::<S, R>(field::M, 0, word);
+                for (i, b) in blocks.clone().enumerate() {
+                    scales[i] = quantize::<S, R>(|r| row(b, r), &largest[i], &mut codes[i]);
+                }
+                for (i, b) in blocks.enumerate() {
+                    let (d, codes, out) = (scales[i], &mut codes[i], block(b));
+                    for word in 0..BLOCK / 4 {
+                        let words = codes.0.as_ptr().add(4 * R * word);
+                        if S::EIGHTS {
+                            for r in 0..R {
+                                let at = group_at::<S>(word, self.tokens, out.slot + r);
+                                out.start.add(at).copy_from_nonoverlapping(words.add(4 * r), 4);
+                            }
+                        } else {
+                            out.put_words::<R>(0, word, words);
+                        }
                     }
-                }
-                out.put::<S, R>(field::START8, 0, sum.start::<S, 3>());
-                out.put::<S, R>(field::START16, 0, sum.start::<S, 4>());
-                let mut wide = S::i_sub(S::i_zero(), S::i_shl::<7>(sum.all));
-                if S::MAGNITUDES {
-                    wide = magnitudes::<S, R>(&mut codes, sum.all, out);
-                }
-                // Only wide products read this one, and they sum in 32 bits everywhere.
-                out.put::<S, R>(field::START128, 0, wide);
-                for (half, sums) in sums.into_iter().enumerate() {
-                    out.put::<S, R>(field::STARTS32, half, sums.start::<S, 5>());
+                    let sums = [Sums::of::<S, R>(codes, 0), Sums::of::<S, R>(codes, 1)];
+                    let sum = Sums {
+                        all: S::i_add(sums[0].all, sums[1].all),
+                        odd: S::i_add(sums[0].odd, sums[1].odd),
+                    };
+                    let (total, d16) = (S::f_from_i32(sum.all), as_f16::<S>(d));
+                    out.put::<S, R>(field::D, 0, S::f_bits(d));
+                    out.put::<S, R>(field::D16, 0, S::f_bits(d16));
+                    out.put::<S, R>(field::S16, 0, S::f_bits(S::f_mul(d16, total)));
+                    scaled_sums[b % 8] = S::f_mul(d, total);
+                    if b % 8 == 7 {
+                        for (i, word) in for_minimums::<S>(&scaled_sums).into_iter().enumerate() {
+                            block(b - 7 + i).put::<S, R>(field::M, 0, word);
+                        }
+                    }
+                    out.put::<S, R>(field::START8, 0, sum.start::<S, 3>());
+                    out.put::<S, R>(field::START16, 0, sum.start::<S, 4>());
+                    let mut wide = S::i_sub(S::i_zero(), S::i_shl::<7>(sum.all));
+                    if S::MAGNITUDES {
+                        wide = magnitudes::<S, R>(codes, sum.all, out);
+                    }
+                    // Only wide products read this one, and they sum in 32 bits everywhere.
+                    out.put::<S, R>(field::START128, 0, wide);
+                    for (half, sums) in sums.into_iter().enumerate() {
+                        out.put::<S, R>(field::STARTS32, half, sums.start::<S, 5>());
+                    }
                 }
             }
         }
@@ -634,42 +675,54 @@ unsafe fn inverse_of<S: Simd>(x: S::F) -> S::F {
     unsafe { S::f_where_lt(x, S::f_splat(f32::MIN_POSITIVE), S::f_zero(), S::f_div(S::f_splat(1.0), x)) }
 }
 
-/// Quantises a block of each of `R` rows to words of four codes, `[8][R]`; returns the scales, `max |x| / 127`, in the first
-/// lanes.
+/// Writes the largest absolute value of a block of each of `R` rows.
 ///
 /// # Safety
 /// The processor has `S`; the rows have 32 elements.
 #[inline(always)]
-unsafe fn quantize<S: Simd, const R: usize>(row: impl Fn(usize) -> *const f32, codes: &mut Codes) -> S::F {
-    // SAFETY: reads stay inside the rows, and writes inside the codes.
-    unsafe {
-        let mut largest = [0f32; LANES];
-        for (r, largest) in largest.iter_mut().enumerate().take(R) {
+unsafe fn magnitudes_of<S: Simd, const R: usize>(
+    row: impl Fn(usize) -> *const f32,
+    largest: &mut [f32; LANES],
+) {
+    for (r, largest) in largest.iter_mut().enumerate().take(R) {
+        // SAFETY: as the caller promises.
+        unsafe {
             // The order of the absolute values' bits is that of the values, then infinity, then NaN.
             let low = S::f_bits(absolute::<S>(S::f_load(row(r))));
             let high = S::f_bits(absolute::<S>(S::f_load(row(r).add(LANES))));
             *largest = f32::from_bits(S::i_largest(S::i_max(low, high)) as u32);
         }
+    }
+}
+
+/// Quantises a block of each of `R` rows, given its largest absolute values, to words of four codes, `[8][R]`; returns the
+/// scales, `max |x| / 127`, in the first lanes.
+///
+/// # Safety
+/// The processor has `S`; the rows have 32 elements.
+#[inline(always)]
+unsafe fn quantize<S: Simd, const R: usize>(
+    row: impl Fn(usize) -> *const f32,
+    largest: &[f32; LANES],
+    codes: &mut Codes,
+) -> S::F {
+    // SAFETY: reads stay inside the rows, and writes inside the codes.
+    unsafe {
         let scale = S::f_div(S::f_load(largest.as_ptr()), S::f_splat(127.0));
         let (zero, infinity) = (S::f_zero(), S::f_splat(f32::INFINITY));
         let mut inverses = [0f32; LANES];
         let inverse = S::f_where_lt(scale, infinity, inverse_of::<S>(scale), zero);
         S::f_store(inverses.as_mut_ptr(), inverse);
-        for (r, inverse) in inverses.into_iter().enumerate().take(R) {
-            let factor = S::f_splat(inverse);
-            for half in 0..2 {
-                // What is not finite has no codes.
-                let code = if inverse == 0.0 {
-                    [0; LANES]
-                } else {
-                    S::i_to_i8(S::f_round(S::f_mul(S::f_load(row(r).add(half * LANES)), factor)))
-                };
-                for (c, four) in code.as_chunks::<4>().0.iter().enumerate() {
-                    let to = codes.0.as_mut_ptr().add(4 * (R * (4 * half + c) + r));
-                    to.cast::<[i8; 4]>().write_unaligned(*four);
-                }
+        let mut values = [[S::i_zero(); 2]; R];
+        for (r, values) in values.iter_mut().enumerate() {
+            // What is not finite has no codes.
+            if inverses[r] != 0.0 {
+                let factor = S::f_splat(inverses[r]);
+                values[0] = S::f_round(S::f_mul(S::f_load(row(r)), factor));
+                values[1] = S::f_round(S::f_mul(S::f_load(row(r).add(LANES)), factor));
             }
         }
+        S::i_store_words(codes.0.as_mut_ptr(), &values);
         let scale = S::f_where_lt(scale, S::f_splat(f32::MIN_POSITIVE), zero, scale);
         S::f_where_lt(scale, infinity, scale, S::f_splat(f32::NAN))
     }

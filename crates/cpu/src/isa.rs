@@ -244,6 +244,10 @@ pub(crate) trait Simd: Copy + 'static {
         p
     }
 
+    /// Asks for the memory around `p`, which will soon be written, where the processor lets programs do so.
+    #[inline(always)]
+    fn about_to_write(_p: *const u8) {}
+
     unsafe fn i_zero() -> Self::I;
     unsafe fn i_splat(a: i32) -> Self::I;
     /// 64 bytes at `p`.
@@ -268,6 +272,12 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn i_largest(a: Self::I) -> i32;
     /// The lanes, which fit in an i8, as bytes.
     unsafe fn i_to_i8(a: Self::I) -> [i8; LANES];
+    /// Writes rows of 32 values, which fit in an i8, as words of four bytes, `[8][R]`.
+    #[inline(always)]
+    unsafe fn i_store_words<const R: usize>(p: *mut u8, rows: &[[Self::I; 2]; R]) {
+        // SAFETY: as the caller promises.
+        unsafe { store_words_one_by_one::<Self, R>(p, rows) }
+    }
     /// Sums of bytes, without carry between them.
     unsafe fn i_add_bytes(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn i_and(a: Self::I, b: Self::I) -> Self::I;
@@ -339,6 +349,25 @@ pub(crate) trait Simd: Copy + 'static {
         _x: *const u8,
     ) -> Option<[Self::Sum; T]> {
         None
+    }
+}
+
+/// [`Simd::i_store_words`] for any number of rows.
+///
+/// # Safety
+/// The processor has `S`; there is room for all words.
+#[inline(always)]
+unsafe fn store_words_one_by_one<S: Simd, const R: usize>(p: *mut u8, rows: &[[S::I; 2]; R]) {
+    for (r, row) in rows.iter().enumerate() {
+        for (half, values) in row.iter().enumerate() {
+            // SAFETY: as the caller promises.
+            unsafe {
+                let bytes = S::i_to_i8(*values);
+                for (word, four) in bytes.as_chunks::<4>().0.iter().enumerate() {
+                    p.add(4 * (R * (4 * half + word) + r)).cast::<[i8; 4]>().write_unaligned(*four);
+                }
+            }
+        }
     }
 }
 

@@ -30,6 +30,11 @@ use wootz_quant::WeightType;
 const FEW_TILES: usize = 2;
 /// Weight bytes, times the tokens, that are worth another thread: some microseconds of work.
 const WORTH_A_THREAD: usize = 64 << 10;
+/// Parts for each worker, of all the work or of what is left.
+const PARTS_PER_WORKER: usize = 4;
+
+/// Bytes of weights that stay in the second-level cache beside activations.
+const NEAR: usize = 384 << 10;
 
 /// Bytes of weights that are read and packed at a time where a matrix is not in memory: a part of the second-level cache.
 const STORED_PIECE: usize = 256 << 10;
@@ -110,8 +115,6 @@ struct Job<'a> {
     kernels: Kernels,
     out: *mut f32,
     stride: usize,
-    groups_per_chunk: usize,
-    chunks: usize,
 }
 
 /// Rows of a job whose weights are in memory.
@@ -122,9 +125,12 @@ struct Rows<'a> {
     stride: usize,
 }
 
-/// Products of several matrices, cut into chunks that any number of threads can take.
+/// Products of several matrices, cut into parts that any number of threads can take.
 pub struct LinearSet<'a> {
     jobs: Vec<Job<'a>>,
+    /// Jobs and their row groups, in the order in which they are taken.
+    parts: Vec<(usize, Range<usize>)>,
+    /// Which of them are taken.
     chunks: Chunks,
     /// Bytes of weights, each times the tokens that it is multiplied with.
     work: usize,
@@ -159,27 +165,11 @@ impl<'a> LinearSet<'a> {
         workers: usize,
     ) -> Result<LinearSet<'a>, CpuError> {
         let jobs = jobs.into_iter().map(|(acts, job)| Job::new(acts, job));
-        let mut jobs = jobs.collect::<Result<Vec<_>, _>>()?;
-        let groups = |job: &Job<'_>| job.weights.rows().div_ceil(LANES);
-        let group_work = |job: &Job<'_>| job.weights.group_bytes() * job.acts.tokens().max(1);
-        let work: usize = jobs.iter().map(|job| groups(job) * group_work(job)).sum();
-        // A few chunks for each worker, since a worker may start late or lose its core.
-        let per_worker = if workers == 1 {
-            1
-        } else if jobs.iter().all(|job| job.acts.tokens() < 8) {
-            4
-        } else {
-            8
-        };
-        let chunk = (work / (workers * per_worker)).max(WORTH_A_THREAD);
-        for job in &mut jobs {
-            let groups = groups(job);
-            let wanted = (chunk / group_work(job).max(1)).next_multiple_of(panel::PAIR);
-            job.groups_per_chunk = wanted.clamp(1, groups.max(1));
-            job.chunks = groups.div_ceil(job.groups_per_chunk);
-        }
-        let chunks = Chunks::new(jobs.iter().map(|job| job.chunks).sum(), 1);
-        Ok(LinearSet { jobs, chunks, work, failure: Mutex::new(None), _out: PhantomData })
+        let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
+        let work: usize = jobs.iter().map(|job| job.groups() * job.group_work()).sum();
+        let parts = parts(&jobs, work, workers);
+        let chunks = Chunks::new(parts.len(), 1);
+        Ok(LinearSet { jobs, parts, chunks, work, failure: Mutex::new(None), _out: PhantomData })
     }
 
     /// Whether a second thread would cost more than it saves.
@@ -204,20 +194,38 @@ impl<'a> LinearSet<'a> {
 
     fn work_or_fail(&self) -> Result<(), RunError> {
         while let Some(range) = self.chunks.take() {
-            let mut chunk = range.start;
-            for job in &self.jobs {
-                if chunk < job.chunks {
-                    let first = chunk * job.groups_per_chunk;
-                    let groups = first..job.weights.rows().div_ceil(LANES).min(first + job.groups_per_chunk);
-                    // SAFETY: `Job::new` has checked the shapes, and this chunk's rows are nobody else's.
-                    unsafe { job.run(groups) }?;
-                    break;
-                }
-                chunk -= job.chunks;
+            for (job, groups) in &self.parts[range] {
+                // SAFETY: `Job::new` has checked the shapes, and the rows of this part are nobody else's.
+                unsafe { self.jobs[*job].run(groups.clone()) }?;
             }
         }
         Ok(())
     }
+}
+
+/// Cuts jobs into parts. With many tokens each is a share of the work that is left, so that the last ones are small and all
+/// workers end at about the same time, also where one starts late or loses its core. With few tokens weights come from
+/// memory, which is faster in long runs.
+fn parts(jobs: &[Job<'_>], work: usize, workers: usize) -> Vec<(usize, Range<usize>)> {
+    let few = jobs.iter().all(|job| job.acts.tokens() < 8);
+    let (mut parts, mut left) = (Vec::new(), work);
+    for (index, job) in jobs.iter().enumerate() {
+        let (groups, group_work) = (job.groups(), job.group_work().max(1));
+        let mut first = 0;
+        while first < groups {
+            let share = match workers {
+                1 => work,
+                _ if few => work / (PARTS_PER_WORKER * workers),
+                _ => left / (PARTS_PER_WORKER * workers),
+            };
+            let wanted = share.max(WORTH_A_THREAD) / group_work;
+            let end = groups.min(first + wanted.next_multiple_of(panel::PAIR).max(panel::PAIR));
+            parts.push((index, first..end));
+            left = left.saturating_sub((end - first) * group_work);
+            first = end;
+        }
+    }
+    parts
 }
 
 /// Computes several products with the same activations on the pool, in one parallel region.
@@ -263,15 +271,17 @@ impl<'a> Job<'a> {
             }
         }
         let kernels = kernels(acts.isa(), weights.ty());
-        Ok(Job {
-            acts: part,
-            weights,
-            kernels,
-            out: out.as_mut_ptr(),
-            stride,
-            groups_per_chunk: 1,
-            chunks: 0,
-        })
+        Ok(Job { acts: part, weights, kernels, out: out.as_mut_ptr(), stride })
+    }
+
+    /// Row groups.
+    fn groups(&self) -> usize {
+        self.weights.rows().div_ceil(LANES)
+    }
+
+    /// Bytes of a row group, times the tokens.
+    fn group_work(&self) -> usize {
+        self.weights.group_bytes() * self.acts.tokens().max(1)
     }
 
     /// Computes the rows of `groups` for all tokens.
@@ -328,11 +338,12 @@ impl Rows<'_> {
             return;
         }
         let mut scratch = panel::Scratch::new();
+        let near = groups.len() * self.weights.group(0).len() <= NEAR;
         for first in (0..acts.tokens()).step_by(panel::TOKENS) {
             for group in groups.clone().step_by(panel::GROUPS) {
                 let panel = group..groups.end.min(group + panel::GROUPS);
                 // SAFETY: as the caller promises.
-                unsafe { panel::run(self, acts, panel, first, &mut scratch) };
+                unsafe { panel::run(self, acts, panel, first, !near || first == 0, &mut scratch) };
             }
         }
     }

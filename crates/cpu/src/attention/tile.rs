@@ -265,8 +265,21 @@ unsafe fn attend<S: Simd>(
     // SAFETY: queries have `k_dim` elements, score rows `SEGMENT`, value rows `v_pad`; `blocks` are those seen.
     unsafe {
         scores::<S>(job, tile, any, rows.clone(), &blocks, memory);
-        for (row, seen) in view.seeing() {
-            parts[row] = weigh::<S>(plan, seen, &mut memory.scores[row * SEGMENT..][..SEGMENT]);
+        let mut row = rows.start;
+        for same in view.rows[rows.clone()].chunk_by(|a, b| a == b) {
+            for few in same.chunks(4) {
+                if !same[0].is_empty() {
+                    let scores = memory.scores[row * SEGMENT..][..few.len() * SEGMENT].as_mut_ptr();
+                    let parts = &mut parts[row..row + few.len()];
+                    match few.len() {
+                        4 => parts.copy_from_slice(&weigh::<S, 4>(plan, same[0], scores)),
+                        3 => parts.copy_from_slice(&weigh::<S, 3>(plan, same[0], scores)),
+                        2 => parts.copy_from_slice(&weigh::<S, 2>(plan, same[0], scores)),
+                        _ => parts.copy_from_slice(&weigh::<S, 1>(plan, same[0], scores)),
+                    }
+                }
+                row += few.len();
+            }
         }
         weighted_values::<S>(job, tile, view, rows, &blocks, memory);
     }
@@ -443,46 +456,58 @@ unsafe fn multiply<S: Simd>(
     }
 }
 
-/// Turns the scores of a segment, raw products, into weights: scales and caps them, takes `exp` of what they are
-/// below the largest. Only vectors with seen positions are touched; unseen lanes get 0.
+/// Turns the scores of a segment of `R` rows, raw products, into weights: scales and caps them, takes `exp` of what they are
+/// below the largest of the row. Only vectors with seen positions are touched; unseen lanes get 0. Rows that see the same go
+/// together, since the steps of one vector wait for each other.
 ///
 /// # Safety
-/// The processor has `S`; `scores` has `SEGMENT` elements, of which `seen` are some.
+/// The processor has `S`; `scores` are `R` rows of `SEGMENT` elements, of which `seen` are some.
 #[inline(always)]
-unsafe fn weigh<S: Simd>(plan: &AttentionPlan, seen: Seen, scores: &mut [f32]) -> Softmax {
+unsafe fn weigh<S: Simd, const R: usize>(plan: &AttentionPlan, seen: Seen, scores: *mut f32) -> [Softmax; R] {
     const INDEX: [f32; LANES] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
     let (start, end) = (seen.start as usize, seen.end as usize);
     // SAFETY: the vectors lie in the scores; the caller promises the rest.
     unsafe {
-        let scores = scores.as_mut_ptr();
         let hidden = S::f_splat(f32::NEG_INFINITY);
-        let mut largest = hidden;
+        let mut largest = [hidden; R];
         for i in seen.parts(LANES).map(|part| part * LANES) {
-            let mut score = S::f_load(scores.add(i));
-            score = match plan.attention.softcap {
-                None => S::f_mul(score, S::f_splat(plan.attention.scale)),
-                Some(cap) => {
-                    let t = tanh::<S>(S::f_mul(score, S::f_splat(plan.attention.scale / cap)));
-                    S::f_mul(t, S::f_splat(cap))
+            for (r, largest) in largest.iter_mut().enumerate() {
+                let place = scores.add(r * SEGMENT + i);
+                let mut score = S::f_load(place);
+                score = match plan.attention.softcap {
+                    None => S::f_mul(score, S::f_splat(plan.attention.scale)),
+                    Some(cap) => {
+                        let t = tanh::<S>(S::f_mul(score, S::f_splat(plan.attention.scale / cap)));
+                        S::f_mul(t, S::f_splat(cap))
+                    }
+                };
+                if i < start || i + LANES > end {
+                    let index = S::f_add(S::f_load(INDEX.as_ptr()), S::f_splat(i as f32));
+                    score = S::f_where_lt(index, S::f_splat(start as f32), hidden, score);
+                    score = S::f_where_lt(index, S::f_splat(end as f32), score, hidden);
                 }
-            };
-            if i < start || i + LANES > end {
-                let index = S::f_add(S::f_load(INDEX.as_ptr()), S::f_splat(i as f32));
-                score = S::f_where_lt(index, S::f_splat(start as f32), hidden, score);
-                score = S::f_where_lt(index, S::f_splat(end as f32), score, hidden);
+                S::f_store(place, score);
+                *largest = S::f_max(*largest, score);
             }
-            S::f_store(scores.add(i), score);
-            largest = S::f_max(largest, score);
         }
-        let largest = S::f_largest(largest);
-        let shift = S::f_splat(finite(largest));
-        let mut sum = S::f_zero();
+        let mut parts = [Softmax { largest: 0.0, sum: 0.0 }; R];
+        let (mut shifts, mut sums) = ([S::f_zero(); R], [S::f_zero(); R]);
+        for r in 0..R {
+            parts[r].largest = S::f_largest(largest[r]);
+            shifts[r] = S::f_splat(finite(parts[r].largest));
+        }
         for i in seen.parts(LANES).map(|part| part * LANES) {
-            let weight = exp_of_negative::<S>(S::f_sub(S::f_load(scores.add(i)), shift));
-            S::f_store(scores.add(i), weight);
-            sum = S::f_add(sum, weight);
+            for r in 0..R {
+                let place = scores.add(r * SEGMENT + i);
+                let weight = exp_of_negative::<S>(S::f_sub(S::f_load(place), shifts[r]));
+                S::f_store(place, weight);
+                sums[r] = S::f_add(sums[r], weight);
+            }
         }
-        Softmax { largest, sum: S::f_sum(sum) }
+        for r in 0..R {
+            parts[r].sum = S::f_sum(sums[r]);
+        }
+        parts
     }
 }
 

@@ -70,13 +70,19 @@ pub(super) fn chain(
     let together = writers.iter().map(ActRows::tile_tokens).max().unwrap_or(1);
     each_rows(host, n, together, cost, |rows, scratch| {
         let Scratch { at_hand: a, next: b, results, .. } = scratch;
-        results.clear();
+        let (cols, last) = (source.cols, links.len().checked_sub(1));
+        results.resize(results.len().max(rows.len() * cols), 0.0);
         for row in rows.clone() {
             // SAFETY: see `Host::view`.
             let mut at_hand: &[f32] = unsafe { host.view.f32(source, row, 1) };
             for (i, link) in links.iter().enumerate() {
-                let to = if i % 2 == 0 { &mut *a } else { &mut *b };
-                to.resize(at_hand.len(), 0.0);
+                let to: &mut [f32] = if Some(i) == last {
+                    &mut results[(row - rows.start) * cols..][..cols]
+                } else {
+                    let to = if i % 2 == 0 { &mut *a } else { &mut *b };
+                    to.resize(cols, 0.0);
+                    to
+                };
                 apply(host, &link.op, row, at_hand, to)?;
                 if let Some(out) = &link.out {
                     // SAFETY: see `Host::view`.
@@ -86,15 +92,12 @@ pub(super) fn chain(
                 // nothing reads it any more.
                 at_hand = unsafe { std::slice::from_raw_parts(to.as_ptr(), to.len()) };
             }
-            if rows.len() > 1 {
-                results.extend_from_slice(at_hand);
-                continue;
-            }
-            for writer in &writers {
-                // SAFETY: this row is this worker's alone.
-                unsafe { writer.write(row, at_hand) };
-            }
         }
+        let results = match last {
+            Some(_) => &results[..rows.len() * cols],
+            // SAFETY: see `Host::view`.
+            None => unsafe { host.view.f32(source, rows.start, rows.len()) },
+        };
         for writer in &writers {
             // SAFETY: these rows are this worker's alone.
             unsafe { writer.write(rows.start, results) };

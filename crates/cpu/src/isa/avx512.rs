@@ -1,7 +1,7 @@
 //! AVX-512 with VNNI: a virtual vector is one register.
 
 use super::avx2::{largest_of_8, sum_of_8};
-use super::{LANES, Op, Simd, simd_functions};
+use super::{LANES, Op, Simd, simd_functions, store_words_one_by_one};
 use std::arch::x86_64::*;
 
 /// The AVX-512 machine.
@@ -36,6 +36,38 @@ impl Simd for Avx512 {
         }
         // SAFETY: the caller knows that the processor has them.
         unsafe { with_features(op) }
+    }
+
+    #[inline(always)]
+    fn about_to_write(p: *const u8) {
+        // SAFETY: asking changes no memory and accepts any address.
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn i_store_words<const R: usize>(p: *mut u8, rows: &[[Self::I; 2]; R]) {
+        // SAFETY: the caller has room for all words.
+        unsafe {
+            if R != 8 {
+                return store_words_one_by_one::<Self, R>(p, rows);
+            }
+            // Words `2 * pair` and `2 * pair + 1` of eight rows, where four rows of four words lie in each of two vectors.
+            let first = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+            for half in [0, 1] {
+                let mut fours = [_mm512_setzero_si512(); 2];
+                for (four, rows) in fours.iter_mut().zip(rows.as_chunks::<4>().0) {
+                    let low = _mm512_zextsi128_si512(_mm512_cvtepi32_epi8(rows[0][half]));
+                    let low = _mm512_inserti32x4::<1>(low, _mm512_cvtepi32_epi8(rows[1][half]));
+                    let high = _mm512_inserti32x4::<2>(low, _mm512_cvtepi32_epi8(rows[2][half]));
+                    *four = _mm512_inserti32x4::<3>(high, _mm512_cvtepi32_epi8(rows[3][half]));
+                }
+                for pair in [0, 1] {
+                    let order = _mm512_add_epi32(first, _mm512_set1_epi32(2 * pair as i32));
+                    let words = _mm512_permutex2var_epi32(fours[0], order, fours[1]);
+                    Self::i_store(p.add(128 * half + 64 * pair), words);
+                }
+            }
+        }
     }
 
     simd_functions! {

@@ -680,6 +680,7 @@ impl Parts for Q3K {
 
 impl Format for Q3K {
     const CODES: bool = true;
+    const MANY_STEPS: bool = true;
 
     #[inline(always)]
     unsafe fn row_group<S: Simd, const T: usize, const EXPANDED: bool>(

@@ -2,13 +2,14 @@
 //!
 //! Columns are taken in runs, so that the block's activations of a run stay in the second-level cache while all row groups
 //! of the panel use them, and each tile of them in the first-level cache while a pair of row groups does. Weights are read
-//! once for the block, from far away: those of the next pair are asked for meanwhile. Where it pays, the codes of a pair's
+//! once for the block; where that is from far away, those of the next pair are asked for meanwhile. Where it pays, the codes of a pair's
 //! run are expanded to bytes once for all tiles. Sums wait in a buffer between runs; the order of every sum is that of a
 //! tile of all columns.
 
 use super::Rows;
 use crate::act::{ActTokens, Tile};
 use crate::isa::LANES;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Tokens of a block.
@@ -26,18 +27,23 @@ const WORTH_EXPANDING: usize = 3;
 #[repr(align(64))]
 pub(super) struct Scratch {
     /// Expanded codes of each group of a pair.
-    codes: [[u8; LANES * COLUMNS]; PAIR],
+    codes: [[MaybeUninit<u8>; LANES * COLUMNS]; PAIR],
     /// Sums so far of each group, token by token.
-    sums: [[f32; LANES * TOKENS]; GROUPS],
+    sums: [[MaybeUninit<f32>; LANES * TOKENS]; GROUPS],
 }
 
 impl Scratch {
+    /// Memory that is written before it is read, and often not needed: so not even set to zero.
     pub(super) const fn new() -> Scratch {
-        Scratch { codes: [[0; LANES * COLUMNS]; PAIR], sums: [[0.0; LANES * TOKENS]; GROUPS] }
+        Scratch {
+            codes: [[MaybeUninit::uninit(); LANES * COLUMNS]; PAIR],
+            sums: [[MaybeUninit::uninit(); LANES * TOKENS]; GROUPS],
+        }
     }
 }
 
-/// Multiplies the row groups of a panel, at most [`GROUPS`], with the tokens from `first` on, at most [`TOKENS`].
+/// Multiplies the row groups of a panel, at most [`GROUPS`], with the tokens from `first` on, at most [`TOKENS`]; `far`
+/// says that the weights do not lie in the second-level cache.
 ///
 /// # Safety
 /// As [`Rows::run`].
@@ -46,6 +52,7 @@ pub(super) unsafe fn run(
     acts: ActTokens<'_>,
     panel: Range<usize>,
     first: usize,
+    far: bool,
     scratch: &mut Scratch,
 ) {
     let (ty, cols) = (job.weights.ty(), job.weights.cols());
@@ -64,7 +71,11 @@ pub(super) unsafe fn run(
                 for (g, codes) in scratch.codes.iter_mut().enumerate().take(groups) {
                     // SAFETY: the group has these columns, and the codes fit.
                     unsafe {
-                        expand(job.weights.group(pair + g)[skip..].as_ptr(), columns, codes.as_mut_ptr())
+                        expand(
+                            job.weights.group(pair + g)[skip..].as_ptr(),
+                            columns,
+                            codes.as_mut_ptr().cast(),
+                        )
                     };
                 }
             }
@@ -81,13 +92,14 @@ pub(super) unsafe fn run(
             for (t, tile) in tiles().enumerate() {
                 let a = acts.tile_columns(tile, column).as_ptr();
                 for g in 0..groups {
-                    if next + g < job.weights.groups() {
+                    if far && next + g < job.weights.groups() {
                         let next = &job.weights.group(next + g)[next_bytes.clone()];
                         next.chunks(part).nth(t).into_iter().for_each(prefetch);
                     }
                     let sums = scratch.sums[pair - panel.start + g][(tile.first - first) * LANES..]
                         [..tile.tokens * LANES]
-                        .as_mut_ptr();
+                        .as_mut_ptr()
+                        .cast::<f32>();
                     let mut args = job.tile(acts, pair + g, tile);
                     args.w = job.weights.group(pair + g)[skip..].as_ptr();
                     (args.a, args.cols) = (a, columns);
@@ -99,7 +111,7 @@ pub(super) unsafe fn run(
                     }
                     let compute = match expanded {
                         Some((_, compute)) if full(tile) => {
-                            args.codes = scratch.codes[g].as_ptr();
+                            args.codes = scratch.codes[g].as_ptr().cast();
                             compute
                         }
                         _ => job.kernels.tile(tile.tokens),
