@@ -45,6 +45,12 @@ fn time(params: SamplingParams, rows: &[Vec<f32>], mask: Option<&BitMask<'_>>) -
 
 fn main() {
     let whole = SamplingParams { top_k: 0, top_p: 1.0, min_p: 0.0, ..SamplingParams::default() };
+    // Temperature first, and so high that what follows keeps most of the vocabulary.
+    let hot = |chain: &str| SamplingParams {
+        samplers: chain.parse().expect("a chain"),
+        temperature: 3.0,
+        ..whole.clone()
+    };
     let cases = [
         ("greedy", SamplingParams::greedy()),
         ("default", SamplingParams::default()),
@@ -52,21 +58,20 @@ fn main() {
         ("default, dry", SamplingParams { dry_multiplier: 0.8, ..SamplingParams::default() }),
         ("default, 20 logprobs", SamplingParams { n_probs: Some(20), ..SamplingParams::default() }),
         ("top_k 1000", SamplingParams { top_k: 1000, ..whole.clone() }),
+        ("top_k 10000", SamplingParams { top_k: 10_000, ..whole.clone() }),
+        ("top_k 100000", SamplingParams { top_k: 100_000, ..whole.clone() }),
         ("top_p alone", SamplingParams { top_p: 0.95, ..whole.clone() }),
-        (
-            "top_p alone, hot",
-            SamplingParams {
-                samplers: "temperature;top_p".parse().expect("a chain"),
-                temperature: 3.0,
-                top_p: 0.95,
-                ..whole.clone()
-            },
-        ),
+        ("top_p alone, hot", SamplingParams { top_p: 0.95, ..hot("temperature;top_p") }),
         ("min_p alone", SamplingParams { min_p: 0.05, ..whole.clone() }),
+        ("min_p alone, hot", SamplingParams { min_p: 0.002, ..hot("temperature;min_p") }),
         ("temperature alone", whole.clone()),
+        ("dynamic temperature", SamplingParams { dynatemp_range: 0.5, ..whole.clone() }),
         ("top_n_sigma alone", SamplingParams { top_n_sigma: 1.0, ..whole.clone() }),
+        ("top_n_sigma 8, hot", SamplingParams { top_n_sigma: 8.0, ..hot("temperature;top_n_sigma") }),
         ("typical alone", SamplingParams { typical_p: 0.9, ..whole.clone() }),
+        ("typical alone, hot", SamplingParams { typical_p: 0.9, ..hot("temperature;typ_p") }),
         ("xtc alone", SamplingParams { xtc_probability: 1.0, ..whole.clone() }),
+        ("adaptive_p alone", SamplingParams { adaptive_target: 0.5, ..hot("adaptive_p") }),
         ("mirostat 1", SamplingParams { mirostat: 1, ..whole.clone() }),
         ("mirostat 2", SamplingParams { mirostat: 2, ..whole.clone() }),
     ];
@@ -76,7 +81,9 @@ fn main() {
     );
     let mut rng = Rng::new(1, 0);
     let sizes = [151_936, 262_144].map(|n| (0..4).map(|_| row(&mut rng, n)).collect::<Vec<_>>());
-    for (name, params) in cases {
+    let only = std::env::args().nth(1);
+    for (name, params) in cases.into_iter().filter(|c| only.as_deref().is_none_or(|only| c.0.contains(only)))
+    {
         let [small, large] = [0, 1].map(|i| time(params.clone(), &sizes[i], None));
         println!("{name:<24}{small:>12.1}{large:>12.1}");
     }

@@ -1,6 +1,7 @@
 //! An opened model: its file, family, tokenizer and chat template, but nothing on a device.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use wootz_arch::ArchError;
@@ -54,11 +55,14 @@ impl Model {
         let meta = file.meta();
         let find = |name: &str| file.find(name).map(|t| (t.ty, t.rows() as u64, t.cols() as u64));
         // The tokenizer's tables take about as long as everything else: they are built beside it.
+        let is_open = AtomicBool::new(false);
         let (arch, tokenizer) = std::thread::scope(|scope| {
+            scope.spawn(|| read_ahead(&file, &is_open));
             let tokenizer = scope.spawn(|| Tokenizer::from_metadata(meta, options.pretokenizer.as_deref()));
             let arch = wootz_arch::Model::new(meta, find);
-            let tokenizer = tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            (arch, tokenizer)
+            let tokenizer = tokenizer.join();
+            is_open.store(true, Ordering::Relaxed);
+            (arch, tokenizer.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let arch = arch.map_err(|source| match source {
             ArchError::Metadata(e) => Error::File(e),
@@ -179,6 +183,22 @@ impl Model {
         let index = |name: &str| self.file.tensors().iter().position(|t| &*t.name == name);
         let tensors = names.map(|(_, info)| index(&info.name)).collect();
         Arc::new(FileWeights { file: self.file.clone(), tensors })
+    }
+}
+
+/// Has the system read weights from the disk until the model is open: the layers, as what is loaded first.
+fn read_ahead(file: &wootz_gguf::Model, is_open: &AtomicBool) {
+    let mut piece = vec![0; 256 << 10];
+    for tensor in file.tensors().iter().filter(|tensor| tensor.name.starts_with("blk.")) {
+        for offset in (0..tensor.bytes).step_by(piece.len()) {
+            let size = piece.len().min(tensor.bytes - offset);
+            // Whoever needs the weights meets the error again, and reports it.
+            if is_open.load(Ordering::Relaxed)
+                || file.read_tensor_at(tensor, offset, &mut piece[..size]).is_err()
+            {
+                return;
+            }
+        }
     }
 }
 

@@ -72,6 +72,16 @@ pub(super) struct ChainLink {
     pub(super) out: Option<Place>,
 }
 
+/// A product with the matrices of chosen experts.
+pub(super) struct ExpertProduct {
+    /// Of every expert.
+    pub(super) matrices: Vec<Arc<Matrix>>,
+    /// Summands of every expert `[experts, rows]`.
+    pub(super) bias: Option<Arc<[f32]>>,
+    /// Rows of a part of each chosen expert.
+    pub(super) out: Place,
+}
+
 /// A product.
 pub(super) struct Product {
     pub(super) matrix: Arc<Matrix>,
@@ -158,12 +168,10 @@ pub(super) enum Kernel {
         weights: Place,
     },
     ExpertLinear {
-        experts: Vec<Arc<Matrix>>,
-        bias: Option<Arc<[f32]>>,
+        products: Vec<ExpertProduct>,
         used: usize,
         x: Place,
         ids: Place,
-        out: Place,
     },
     Combine {
         used: usize,
@@ -218,6 +226,9 @@ impl Resolver<'_> {
     fn kernel(&self, step: &Step, weights: &mut Weights) -> Result<Kernel, RunError> {
         if [select::ROWS, select::ROWS_LINEAR, select::LINEAR].contains(&step.kernel) {
             return self.rows(step, weights);
+        }
+        if step.kernel == select::EXPERTS {
+            return self.experts(step, weights);
         }
         let [node] = step.nodes.as_slice() else {
             return Err(RunError::Plan(format!("unknown kernel {}", step.kernel)));
@@ -275,19 +286,30 @@ impl Resolver<'_> {
                 ids: out(0)?,
                 weights: out(1)?,
             },
-            Op::ExpertLinear { weight, bias, used } => Kernel::ExpertLinear {
-                experts: weights.experts(*weight)?,
-                bias: weights.opt_vector(*bias)?,
-                used: *used as usize,
-                x: in_place(0)?,
-                ids: in_place(1)?,
-                out: out(0)?,
-            },
             Op::Combine { used } => {
                 Kernel::Combine { used: *used as usize, y: in_place(0)?, weights: in_place(1)?, out: out(0)? }
             }
             op => return Err(RunError::Plan(format!("no kernel {} for {}", step.kernel, op.name()))),
         })
+    }
+
+    fn experts(&self, step: &Step, weights: &mut Weights) -> Result<Kernel, RunError> {
+        let first = self.graph.node(step.nodes[0]);
+        let (mut products, mut chosen) = (Vec::new(), 0);
+        for id in &step.nodes {
+            let node = self.graph.node(*id);
+            let Op::ExpertLinear { weight, bias, used } = &node.op else {
+                return Err(RunError::Plan(format!("{} is no product with experts", node.op.name())));
+            };
+            chosen = *used as usize;
+            products.push(ExpertProduct {
+                matrices: weights.experts(*weight)?,
+                bias: weights.opt_vector(*bias)?,
+                out: self.place(node.outs[0])?,
+            });
+        }
+        let (x, ids) = (self.place(first.ins[0])?, self.place(first.ins[1])?);
+        Ok(Kernel::ExpertLinear { products, used: chosen, x, ids })
     }
 
     fn rows(&self, step: &Step, weights: &mut Weights) -> Result<Kernel, RunError> {

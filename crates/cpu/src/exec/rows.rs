@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use wootz_graph::{RunError, WeightId};
 
 use super::arena::View;
-use super::program::{ChainLink, Place, Product, RowOp};
+use super::program::{ChainLink, ExpertProduct, Place, Product, RowOp};
 use super::run::{Scratch, each_row, each_rows};
-use super::weights::{Matrix, Weights};
+use super::weights::Weights;
 use crate::norm::NormParams;
 use crate::pool::Pool;
 use crate::{ActForm, ActRows, Activations, CpuError, Isa, Linear, LinearSet, elementwise, norm};
@@ -187,82 +187,102 @@ fn work(pool: &Pool, sets: Vec<LinearSet<'_>>) -> Result<(), RunError> {
     sets.into_iter().try_for_each(LinearSet::finish)
 }
 
-/// Multiplies each row's parts with the matrices of its experts, all in one parallel region.
+/// Multiplies each row's parts with the matrices of its experts, for all products in one parallel region.
 pub(super) fn experts(
     host: Host<'_>,
-    product: &Experts<'_>,
-    ids: &[i32],
+    products: &[ExpertProduct],
+    choice: Choice<'_>,
     activations: &mut ActivationPool,
     results: &mut Vec<f32>,
     n: usize,
 ) -> Result<(), RunError> {
-    let Experts { matrices, bias, used, x, out } = *product;
-    let Some(first) = matrices.first() else { return Ok(()) };
-    let (inner, rows) = (first.cols(), first.rows());
-    let Some(acts) = activations.get_mut(&(first.form(), inner)) else {
-        return Err(RunError::Plan("expert products without their activations".into()));
-    };
+    let Choice { x, used, ids } = choice;
+    let Some(first) = products.first().and_then(|product| product.matrices.first()) else { return Ok(()) };
+    let (inner, experts) = (first.cols(), products[0].matrices.len());
+    let key = |product: &ExpertProduct| (product.matrices[0].form(), product.matrices[0].cols());
+    if products.iter().any(|p| p.matrices.len() != experts || key(p).1 != inner) {
+        return Err(RunError::Plan("products of one choice with other experts".into()));
+    }
     let shared = x.cols == inner;
     // The experts of one row read it where it lies once; more rows lie in the order of their experts.
     let alone = n == 1 && shared;
-    acts.set_tokens(if alone { 1 } else { n * used })?;
-    let order = ByExpert::new(ids, matrices.len());
+    let tokens = if alone { 1 } else { n * used };
+    let order = ByExpert::new(ids, experts);
     let tokens_of = |group: &Group| if alone { 0..1 } else { group.places.clone() };
-    let writer = acts.rows_mut();
-    each_row(host, if alone { 1 } else { n * used }, inner, |place, _| {
+    let mut writers = Vec::new();
+    for (form, acts) in activations.iter_mut() {
+        if products.iter().any(|product| key(product) == *form) {
+            acts.set_tokens(tokens)?;
+            writers.push(acts.rows_mut());
+        }
+    }
+    each_row(host, tokens, inner * writers.len(), |place, _| {
         let slot = order.slots[place] as usize;
         let column = if shared { 0 } else { slot % used * inner };
         let group = &order.groups[order.group_of[place] as usize];
         let tokens = tokens_of(group);
-        // SAFETY: see `Host::view`; this place is this worker's alone.
-        unsafe {
-            let x = &host.view.f32(x, slot / used, 1)[column..column + inner];
-            writer.part(tokens.clone()).write(place - tokens.start, x);
+        for writer in &writers {
+            // SAFETY: see `Host::view`; this place is this worker's alone.
+            unsafe {
+                let x = &host.view.f32(x, slot / used, 1)[column..column + inner];
+                writer.part(tokens.clone()).write(place - tokens.start, x);
+            }
         }
         Ok(())
     })?;
     // Memory that grows to the largest step and is written before it is read.
-    results.resize(results.len().max(n * used * rows), 0.0);
-    let mut rest = &mut results[..n * used * rows];
-    let jobs = order.groups.iter().map(|group| {
-        let (own, others) = std::mem::take(&mut rest).split_at_mut(group.places.len() * rows);
-        rest = others;
-        let weights = matrices[group.expert].weights();
-        (acts.part(tokens_of(group)), Linear { weights, out: own, stride: rows })
-    });
+    let rows_of = |product: &ExpertProduct| product.matrices[0].rows();
+    let size = n * used * products.iter().map(rows_of).sum::<usize>();
+    results.resize(results.len().max(size), 0.0);
+    let mut rest = &mut results[..size];
+    let mut jobs = Vec::new();
+    for product in products {
+        let rows = rows_of(product);
+        let Some(acts) = activations.get(&key(product)) else {
+            return Err(RunError::Plan("expert products without their activations".into()));
+        };
+        for group in &order.groups {
+            let (own, others) = std::mem::take(&mut rest).split_at_mut(group.places.len() * rows);
+            rest = others;
+            let weights = product.matrices[group.expert].weights();
+            jobs.push((acts.part(tokens_of(group)), Linear { weights, out: own, stride: rows }));
+        }
+    }
     let set = LinearSet::of_parts(jobs, host.pool.workers())?;
     work(host.pool, vec![set])?;
-    each_row(host, n, used * rows, |row, _| {
-        // SAFETY: see `Host::view`.
-        let out = unsafe { host.view.f32_mut(out, row, 1) };
-        for (to, place) in out.chunks_exact_mut(rows).zip(&order.place_of[row * used..]) {
-            let place = *place as usize;
-            let result = &results[place * rows..(place + 1) * rows];
-            match bias {
-                Some(bias) => {
-                    let expert = order.groups[order.group_of[place] as usize].expert;
-                    elementwise::add(host.isa, result, &bias[expert * rows..(expert + 1) * rows], to)?;
+    each_row(host, n, size / n.max(1), |row, _| {
+        let mut results = &results[..size];
+        for product in products {
+            let rows = rows_of(product);
+            let (own, others) = results.split_at(n * used * rows);
+            results = others;
+            // SAFETY: see `Host::view`.
+            let out = unsafe { host.view.f32_mut(&product.out, row, 1) };
+            for (to, place) in out.chunks_exact_mut(rows).zip(&order.place_of[row * used..]) {
+                let place = *place as usize;
+                let result = &own[place * rows..(place + 1) * rows];
+                match &product.bias {
+                    Some(bias) => {
+                        let expert = order.groups[order.group_of[place] as usize].expert;
+                        elementwise::add(host.isa, result, &bias[expert * rows..(expert + 1) * rows], to)?;
+                    }
+                    None => to.copy_from_slice(result),
                 }
-                None => to.copy_from_slice(result),
             }
         }
         Ok(())
     })
 }
 
-/// A product with chosen experts.
+/// Rows and the experts that each of them chose.
 #[derive(Clone, Copy)]
-pub(super) struct Experts<'a> {
-    /// Of every expert.
-    pub(super) matrices: &'a [std::sync::Arc<Matrix>],
-    /// Summands of every expert `[experts, rows]`.
-    pub(super) bias: Option<&'a [f32]>,
-    /// Experts that a row chooses.
-    pub(super) used: usize,
+pub(super) struct Choice<'a> {
     /// Rows of one part for all chosen experts, or of a part for each.
     pub(super) x: &'a Place,
-    /// Rows of a part of each chosen expert.
-    pub(super) out: &'a Place,
+    /// Experts that a row chooses.
+    pub(super) used: usize,
+    /// The experts, `used` of each row.
+    pub(super) ids: &'a [i32],
 }
 
 /// The slots of all rows, `used` a row, sorted by the experts that they chose.

@@ -97,8 +97,8 @@ impl CpuExecutor {
                     }
                 }
                 // All rows may choose one expert, each of their slots at that.
-                Kernel::ExpertLinear { experts, used, .. } => {
-                    for matrix in experts {
+                Kernel::ExpertLinear { products, used, .. } => {
+                    for matrix in products.iter().flat_map(|product| &product.matrices) {
                         self.reserve_activations(matrix, tokens * used)?;
                     }
                 }
@@ -325,13 +325,12 @@ impl CpuExecutor {
                         .map_err(RunError::from)
                 }
             }
-            Kernel::ExpertLinear { experts, bias, used, x, ids, out } => {
+            Kernel::ExpertLinear { products, used, x, ids } => {
                 let n = counts.rows(x);
                 // SAFETY: see above.
                 let ids = unsafe { view.i32(ids, 0, n) };
-                let bias = bias.as_deref();
-                let product = rows::Experts { matrices: experts, bias, used: *used, x, out };
-                rows::experts(host, &product, ids, &mut self.activations, &mut self.expert_results, n)
+                let choice = rows::Choice { x, used: *used, ids };
+                rows::experts(host, products, choice, &mut self.activations, &mut self.expert_results, n)
             }
             Kernel::Combine { used, y, weights, out } => {
                 let n = counts.rows(y);

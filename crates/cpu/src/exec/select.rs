@@ -2,7 +2,8 @@
 //!
 //! Operations that work on rows one by one (norms, sums, gated units, …) run as a chain: a worker takes a row through
 //! all of them while it lies in the nearest cache. Where products alone read the chain's last value, the chain ends in
-//! them: the row is quantised at once, and all products share its quantised form and one fork of the pool.
+//! them: the row is quantised at once, and all products share its quantised form and one fork of the pool. So do
+//! products with the same experts of the same rows, whose rows are put in the order of their experts once.
 
 use wootz_graph::op::Op;
 use wootz_graph::{Graph, NodeId, Selection, ValueId};
@@ -13,6 +14,8 @@ pub(super) const ROWS_LINEAR: &str = "rows+linear";
 pub(super) const ROWS: &str = "rows";
 /// Products that share an input.
 pub(super) const LINEAR: &str = "linear";
+/// Products with chosen experts that share an input and the choice.
+pub(super) const EXPERTS: &str = "expert-linear";
 
 /// The kernel for a node and the nodes that it runs with it.
 pub(super) fn select(graph: &Graph, at: NodeId) -> Option<Selection> {
@@ -23,6 +26,12 @@ pub(super) fn select(graph: &Graph, at: NodeId) -> Option<Selection> {
             let covers = products(graph, graph.node(at).ins[0]);
             Some(Selection { kernel: LINEAR, covers, scratch: 0, in_place: None })
         }
+        Op::ExpertLinear { .. } => Some(Selection {
+            kernel: EXPERTS,
+            covers: expert_products(graph, at),
+            scratch: 0,
+            in_place: None,
+        }),
         _ if works_on_rows(op) => Some(chain(graph, at)),
         op => Some(Selection::single(op.name(), at)),
     }
@@ -50,6 +59,14 @@ fn works_on_rows(op: &Op) -> bool {
 /// All products that read `x`.
 fn products(graph: &Graph, x: ValueId) -> Vec<NodeId> {
     graph.readers(x).filter(|n| matches!(graph.node(*n).op, Op::Linear(_))).collect()
+}
+
+/// The products with experts that have the inputs of the one at a node.
+fn expert_products(graph: &Graph, at: NodeId) -> Vec<NodeId> {
+    let ins = &graph.node(at).ins;
+    let same =
+        |n: &NodeId| matches!(graph.node(*n).op, Op::ExpertLinear { .. }) && graph.node(*n).ins == *ins;
+    graph.readers(ins[0]).filter(same).collect()
 }
 
 /// The chain that starts at a node.

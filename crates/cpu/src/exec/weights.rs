@@ -46,8 +46,11 @@ impl Matrix {
     }
 }
 
-/// Bytes read from the file and packed at a time by one thread.
+/// Bytes read from the file and packed at a time by one thread, at most.
 const PIECE: usize = 1 << 20;
+
+/// Parts of a smaller matrix for each thread, of which one may be held up by the disk.
+const PIECES_PER_WORKER: usize = 2;
 
 /// Rows of a weight that are multiplied as one matrix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -282,7 +285,9 @@ impl Weights {
         let matrix = PackedMatrix::zeroed_in(allocate, info.ty, part.rows as usize, info.cols as usize);
         let mut matrix = matrix.map_err(|e| out_of_memory(info, &e))?;
         let row_bytes = matrix.row_bytes();
-        let groups = (PIECE / (16 * row_bytes).max(1)).max(1);
+        let shares = PIECES_PER_WORKER * pool.map_or(1, Pool::workers);
+        let piece = PIECE.min((bytes as usize).div_ceil(shares));
+        let groups = piece.div_ceil((16 * row_bytes).max(1)).max(1);
         let pieces: Vec<_> = matrix.groups_mut(groups).map(Mutex::new).collect();
         let chunks = Chunks::new(pieces.len(), 1);
         let failure = Mutex::new(None);

@@ -38,7 +38,8 @@ pub(super) fn min_p(work: &mut Work<'_>, p: f32, min_keep: usize) {
 pub(super) fn top_n_sigma(work: &mut Work<'_>, n: f32) {
     if n > 0.0 && work.count() > 1 {
         let deviation = work.deviation() as f32;
-        work.keep_from(work.max() - n * deviation, 1);
+        let limit = work.max() - n * deviation;
+        work.keep_from(limit, 1);
     }
 }
 

@@ -10,9 +10,9 @@ const SLOTS: usize = 1024;
 const FARTHEST: f32 = 87.0;
 
 /// Of so many values of a row one is looked at to guess where the end lies.
-pub(super) const STRIDE: usize = 29;
+pub(super) const STRIDE: usize = 61;
 
-/// Guesses of where the end lies in a row; then all that may hold it is put in order.
+/// Guesses of where the end lies in a row; the last one is all that may hold it.
 const GUESSES: usize = 4;
 
 /// How much weight is to be kept.
@@ -22,7 +22,7 @@ pub(super) struct Mass {
     pub(super) needed: f64,
     /// Whether the sum must be exceeded.
     pub(super) strict: bool,
-    /// Candidates kept at least.
+    /// Candidates kept at least; one in any case.
     pub(super) min_keep: usize,
 }
 
@@ -30,7 +30,7 @@ impl Mass {
     /// Whether this weight of so many candidates is enough.
     pub(super) fn is_reached(self, (sum, count): (f64, usize)) -> bool {
         let enough = if self.strict { sum > self.needed } else { sum >= self.needed };
-        enough && count >= self.min_keep
+        enough && count >= self.min_keep.max(1)
     }
 }
 
@@ -108,6 +108,15 @@ impl Slots {
     fn start(self, slot: usize) -> f32 {
         self.low + slot as f32 / self.scale
     }
+
+    /// The same, but that nothing lies before the first slot and after the last one.
+    fn edge(self, slot: usize) -> f32 {
+        match slot {
+            0 => f32::NEG_INFINITY,
+            SLOTS.. => f32::INFINITY,
+            _ => self.start(slot),
+        }
+    }
 }
 
 /// The slot in which the last candidate to keep lies, with the weight and the number of those before it.
@@ -139,48 +148,77 @@ fn find_slot(
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(super) values: &'a [f32],
-    pub(super) weights: &'a [f32],
+    /// Each value's weight, or none if it is 1.
+    pub(super) weights: Option<&'a [f32]>,
     /// Sum of the weights.
     pub(super) total: f64,
     /// Some of the best values, and all that are as good.
     pub(super) heavy: &'a [Candidate],
 }
 
-/// The last value of a row to keep, and the places of those with its score that go; none where there is no candidate.
+impl Row<'_> {
+    fn weight(&self, at: usize) -> f32 {
+        self.weights.map_or(1.0, |weights| weights[at])
+    }
+}
+
+/// Where a row is cut.
+pub(super) struct Cut {
+    pub(super) last: Last,
+    /// The places of values with the last one's score that go.
+    pub(super) ties: Vec<u32>,
+}
+
+/// Where a row is cut for the values of lowest score to hold the mass; nowhere if there is no candidate. Leaves the sums
+/// of the kept weights of blocks in `sums`, if the row has weights.
 ///
-/// A sketch of some of the values tells a short range of scores in which the end is likely to lie; a look at all of them
-/// lists those within, and tells how much the sketch is off where it does not lie there.
-pub(super) fn find_last_in_row(row: Row<'_>, score: Score, mass: Mass) -> Option<(Last, Vec<u32>)> {
+/// A sketch of some of the values tells where the end is likely to lie. One look at all of them finds what lies below
+/// that, from which the sketch tells a short range of scores that are likely to hold the end; another one lists those
+/// within.
+pub(super) fn cut_row(row: Row<'_>, score: Score, mass: Mass, sums: &mut Vec<f64>) -> Option<Cut> {
     let sketch = Sketch::of(row, score);
-    // Scores above `from` and up to `to`.
-    let (mut from, mut to) = (f32::NEG_INFINITY, f32::MAX);
-    let (mut missed, mut guesses) = (0.0, 0);
+    let mut slot = sketch.reach(mass.needed);
+    let mut held = rows::sum_below(row.values, row.weights, score, sketch.slots.edge(slot), sums);
     let mut places = Vec::new();
-    loop {
-        let (low, high) = sketch.around(mass.needed - missed);
-        let (mut low, mut high) = (low.max(from), high.min(to));
-        if guesses == GUESSES || low >= high {
-            (low, high) = (from, to);
+    for guesses in 1.. {
+        // Whether what lies below the slot is too little, so that more is to be kept.
+        let more = !mass.is_reached(held);
+        let (mut first, mut last) = sketch.around(slot, mass.needed - held.0, more);
+        if guesses >= GUESSES {
+            (first, last) = if more { (slot, SLOTS) } else { (0, slot) };
         }
-        guesses += 1;
-        let below = rows::split(row.values, row.weights, score, low, high, &mut places);
-        missed = below.0 - sketch.below(low);
-        if low > from && mass.is_reached(below) {
-            to = low;
-            continue;
-        }
+        rows::places(row.values, score, sketch.slots.edge(first), sketch.slots.edge(last), &mut places);
         let list: Vec<Candidate> =
             places.iter().map(|&at| Candidate { id: at, logit: row.values[at as usize] }).collect();
-        let own: Vec<f32> = places.iter().map(|&at| row.weights[at as usize]).collect();
-        let sum: f64 = own.chunks(BLOCK).map(block_total).sum();
-        if high < to && !mass.is_reached((below.0 + sum, below.1 + own.len())) {
-            from = high;
+        let own: Vec<f32> = places.iter().map(|&at| row.weight(at as usize)).collect();
+        let (sum, count) = (own.chunks(BLOCK).map(block_total).sum::<f64>(), own.len());
+        let below = if more { held } else { (held.0 - sum, held.1 - count) };
+        let above = if more { (held.0 + sum, held.1 + count) } else { held };
+        let mut change = |candidate: &Candidate, weight: f32| {
+            if let Some(sum) = sums.get_mut(candidate.id as usize / BLOCK) {
+                *sum += f64::from(if more { weight } else { -weight });
+            }
+        };
+        let is_beyond =
+            if more { last < SLOTS && !mass.is_reached(above) } else { first > 0 && mass.is_reached(below) };
+        if is_beyond {
+            list.iter().zip(&own).for_each(|(candidate, &weight)| change(candidate, weight));
+            (slot, held) = if more { (last, above) } else { (first, below) };
             continue;
         }
         let last = find_last(&list, &own, score, mass, below)?;
-        let goes = |c: &&Candidate| score.of(c.logit) == last.score && !last.keeps(last.score, c);
-        return Some((last, list.iter().filter(goes).map(|c| c.id).collect()));
+        let mut ties = Vec::new();
+        for (candidate, &weight) in list.iter().zip(&own) {
+            let found = score.of(candidate.logit);
+            let stays = last.keeps(found, candidate);
+            change(candidate, if stays == more { weight } else { 0.0 });
+            if !stays && found == last.score {
+                ties.push(candidate.id);
+            }
+        }
+        return Some(Cut { last, ties });
     }
+    None
 }
 
 /// The weights of a row in slots by score: exact ones of heavy values, those of the others from some of them.
@@ -188,16 +226,17 @@ struct Sketch {
     slots: Slots,
     /// Weight up to the end of each slot.
     sums: Vec<f64>,
-    /// Variance of that, if it were estimated from what lies below alone.
+    /// Variance of that, estimated from what lies below.
     variances: Vec<f64>,
 }
 
 impl Sketch {
     fn of(row: Row<'_>, score: Score) -> Self {
         let lightest = row.heavy.iter().map(|c| c.logit).fold(f32::INFINITY, f32::min);
-        let some = row.values.iter().zip(row.weights).step_by(STRIDE).filter(|(x, _)| **x < lightest);
-        let light: Vec<(f32, f32)> = some.map(|(&x, &weight)| (score.of(x), weight)).collect();
-        let heavy = row.heavy.iter().map(|c| (score.of(c.logit), row.weights[c.id as usize]));
+        let some = row.values.iter().enumerate().step_by(STRIDE);
+        let some = some.filter(|(_, x)| **x < lightest && **x > f32::NEG_INFINITY);
+        let light: Vec<(f32, f32)> = some.map(|(at, &x)| (score.of(x), row.weight(at))).collect();
+        let heavy = row.heavy.iter().map(|c| (score.of(c.logit), row.weight(c.id as usize)));
         let scores =
             light.iter().copied().chain(heavy.clone()).map(|s| if s.0 < FARTHEST { s.0 } else { 0.0 });
         let slots = Slots { low: 0.0, scale: SLOTS as f32 / scores.fold(f32::MIN_POSITIVE, f32::max) };
@@ -219,23 +258,25 @@ impl Sketch {
         Self { slots, sums, variances }
     }
 
-    /// Weight below the slot in which a score lies.
-    fn below(&self, score: f32) -> f64 {
-        let slot = self.slots.of(score);
-        if slot > 0 { self.sums[slot - 1] } else { 0.0 }
+    /// The slot in which the sum of weights reaches so much.
+    fn reach(&self, sum: f64) -> usize {
+        self.sums.partition_point(|s| *s < sum)
     }
 
-    /// Scores between which the sum of weights is likely to reach so much.
-    fn around(&self, sum: f64) -> (f32, f32) {
-        /// Standard deviations to both sides.
+    /// The slots from and up to which the end is likely to lie, of which one is `slot`; `missing` is what is to come,
+    /// below 0 if what lies below the slot is too much.
+    fn around(&self, slot: usize, missing: f64, more: bool) -> (usize, usize) {
+        /// Standard deviations.
         const OFFSET: f64 = 3.0;
-        let slot = |sum: f64| self.sums.partition_point(|s| *s < sum);
-        // As the sum of all is known, what lies above is as good an estimate as what lies below.
-        let below = self.variances[slot(sum).min(SLOTS - 1)];
-        let margin = OFFSET * below.min(self.variances[SLOTS - 1] - below).max(0.0).sqrt();
-        let (first, last) = (slot(sum - margin), slot(sum + margin) + 1);
-        let low = if first == 0 { f32::NEG_INFINITY } else { self.slots.start(first) };
-        (low, if last >= SLOTS { f32::MAX } else { self.slots.start(last) })
+        let below = |of: &[f64], slot: usize| if slot > 0 { of[slot - 1] } else { 0.0 };
+        let sum = below(&self.sums, slot) + missing;
+        let variance = below(&self.variances, self.reach(sum)) - below(&self.variances, slot);
+        let margin = OFFSET * variance.abs().sqrt();
+        if more {
+            (slot, self.reach(sum + margin).max(slot) + 2)
+        } else {
+            (self.reach(sum - margin).min(slot).saturating_sub(2), slot)
+        }
     }
 }
 

@@ -365,7 +365,7 @@ impl Sampler {
         let uniform = self.pick_rng.next_f64();
         let pick = work.pick(uniform).ok_or_else(|| no_candidate(logits, mask))?;
         let Pick { token, prob, index } = pick;
-        let seen = original.map_or(prob, |probs| f64::from(probs[index]));
+        let seen = original.map_or(prob, |total| f64::from((work.old_weight(index) / total) as f32));
         self.steer.picked(token, seen);
         let logprobs = match (reported, wanted) {
             (Some((scale, top)), _) => {
@@ -380,8 +380,8 @@ impl Sampler {
         Ok(Sampled { token, logprobs })
     }
 
-    /// Runs the samplers; returns the probabilities before adaptive-p, by position, if it is on.
-    fn run_chain(&mut self, plan: &Plan, work: &mut Work<'_>) -> Option<Vec<f32>> {
+    /// Runs the samplers; returns the sum of the weights before adaptive-p, if it is on.
+    fn run_chain(&mut self, plan: &Plan, work: &mut Work<'_>) -> Option<f64> {
         let params = &plan.params;
         if params.mirostat > 0 {
             filters::temperature(work, params.temperature);
@@ -454,7 +454,7 @@ fn open<'a>(plan: &Plan, logits: &'a [f32], buffers: &'a mut Buffers) -> Result<
     if logits.len() != plan.n_tokens {
         return Err(SampleError::Length { found: logits.len(), expected: plan.n_tokens });
     }
-    let work = Work::new(logits, buffers)?;
+    let mut work = Work::new(logits, buffers)?;
     if work.max() == f32::NEG_INFINITY { Err(no_candidate(logits, None)) } else { Ok(work) }
 }
 

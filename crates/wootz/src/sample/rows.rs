@@ -5,6 +5,7 @@
 use wootz_cpu::{Loops, vectorize};
 
 use super::math::{LANES, exp_neg};
+use super::work::Candidate;
 
 /// Logits in a block that has its own maximum, so that a search skips most of a vocabulary.
 pub(super) const BLOCK: usize = 128;
@@ -50,6 +51,50 @@ impl Score {
     pub(super) fn of(self, x: f32) -> f32 {
         ((self.max - x) - self.center).abs()
     }
+
+    /// The logits whose score is no higher than that of `inside`: rounding keeps the order on both sides of the centre.
+    pub(super) fn range(self, inside: f32) -> Range {
+        let limit = self.of(inside);
+        // Halves the numbers between one inside and one outside until they are neighbours.
+        let edge = |outside: f32| {
+            let (mut inside, mut outside) = (ordered(inside), ordered(outside));
+            while inside.abs_diff(outside) > 1 {
+                let middle = inside.midpoint(outside);
+                if self.of(from_ordered(middle)) <= limit { inside = middle } else { outside = middle }
+            }
+            from_ordered(inside)
+        };
+        Range {
+            low: edge(f32::NEG_INFINITY),
+            high: if self.of(self.max) <= limit { f32::INFINITY } else { edge(self.max) },
+        }
+    }
+}
+
+/// Logits from `low` to `high`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Range {
+    pub(super) low: f32,
+    pub(super) high: f32,
+}
+
+impl Range {
+    #[inline(always)]
+    pub(super) fn holds(self, x: f32) -> bool {
+        (x >= self.low) & (x <= self.high)
+    }
+}
+
+/// A whole number in the order of the numbers, of which none is NaN.
+pub(super) fn ordered(x: f32) -> u32 {
+    // Negative numbers have all bits turned over, others the sign.
+    let bits = x.to_bits();
+    bits ^ (((bits as i32 >> 31) as u32) | 1 << 31)
+}
+
+fn from_ordered(number: u32) -> f32 {
+    let turned = if number >> 31 == 1 { 1 << 31 } else { u32::MAX };
+    f32::from_bits(number ^ turned)
 }
 
 vectorized! {
@@ -71,97 +116,112 @@ vectorized! {
     }
 
     /// Sum of `e^(x - max)` of each block; none is above `max`.
-    fn block_sums(values: &'a [f32], max: f32, out: &'a mut Vec<f64>) {
-        out.clear();
-        let (blocks, rest) = values.as_chunks::<BLOCK>();
-        // A sum of lanes waits for each of its additions, so those of several blocks are left for later.
-        let mut waiting = [[0.0; LANES]; TILE / BLOCK];
-        for blocks in blocks.chunks(TILE / BLOCK) {
-            for (waiting, block) in waiting.iter_mut().zip(blocks) {
-                let mut lanes = [0.0f32; LANES];
-                for chunk in block.as_chunks::<LANES>().0 {
-                    for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                        *lane += exp_neg(x - max);
-                    }
-                }
-                *waiting = lanes.map(f64::from);
+    fn block_sums(values: &'a [f32], max: f32, sums: &'a mut Vec<f64>) {
+        sums.clear();
+        sum_blocks(values, sums, |_, chunk, sum| {
+            for (sum, &x) in sum.iter_mut().zip(chunk) {
+                *sum += exp_neg(x - max);
             }
-            for lanes in &waiting[..blocks.len()] {
-                out.push(lanes.iter().sum());
-            }
-        }
-        if !rest.is_empty() {
-            let mut weights = [0.0; BLOCK];
-            weights.iter_mut().zip(rest).for_each(|(weight, &x)| *weight = exp_neg(x - max));
-            out.push(block_total(&weights[..rest.len()]));
-        }
+        });
+        sum_rest(values, sums, |at| exp_neg(values[at] - max));
     }
 
     /// `e^(x - max)` of each value, and the sums of blocks, as [`block_sums`] finds them.
     fn weigh(values: &'a [f32], max: f32, weights: &'a mut Vec<f32>, sums: &'a mut Vec<f64>) {
         weights.resize(values.len(), 0.0);
         sums.clear();
-        for (block, weights) in values.chunks(BLOCK).zip(weights.chunks_mut(BLOCK)) {
-            for (weight, &x) in weights.iter_mut().zip(block) {
+        let chunks = weights.as_chunks_mut::<LANES>().0;
+        sum_blocks(values, sums, |at, chunk, sum| {
+            for ((sum, weight), &x) in sum.iter_mut().zip(&mut chunks[at]).zip(chunk) {
                 *weight = exp_neg(x - max);
+                *sum += *weight;
             }
-            sums.push(block_total(weights));
-        }
+        });
+        sum_rest(values, sums, |at| {
+            weights[at] = exp_neg(values[at] - max);
+            weights[at]
+        });
     }
 
     /// Sum of each weight times the distance of its value from `max`.
     fn weighted_depth(values: &'a [f32], weights: &'a [f32], max: f32) -> f64 {
         // No weight is left at this distance; without the bound, infinity times 0 would be NaN.
         const FAR: f32 = 128.0;
-        let (mut sum, mut products) = (0.0, [0.0; TILE]);
-        for (values, weights) in values.chunks(TILE).zip(weights.chunks(TILE)) {
-            for ((product, &x), &weight) in products.iter_mut().zip(values).zip(weights) {
-                let depth = max - x;
-                *product = weight * if depth < FAR { depth } else { FAR };
+        let depth = |x: f32| if max - x < FAR { max - x } else { FAR };
+        let (chunks, mut sums) = (weights.as_chunks::<LANES>().0, Vec::new());
+        sum_blocks(values, &mut sums, |at, chunk, sum| {
+            for ((sum, &weight), &x) in sum.iter_mut().zip(&chunks[at]).zip(chunk) {
+                *sum += weight * depth(x);
             }
-            for block in products[..values.len()].chunks(BLOCK) {
-                sum += block_total(block);
-            }
-        }
-        sum
+        });
+        sum_rest(values, &mut sums, |at| weights[at] * depth(values[at]));
+        sums.iter().sum()
     }
 
-    /// Sum of the weights, and number, of values whose score is at most `from`; the places of those above it and up to
-    /// `to`.
-    fn split(
+    /// Sum of the weights, and number, of values, but negative infinity, whose score is at most `limit`; `sums` are those of blocks. Without
+    /// weights each value has weight 1, and no sums are found.
+    fn sum_below(
         values: &'a [f32],
-        weights: &'a [f32],
+        weights: Option<&'a [f32]>,
         score: Score,
-        from: f32,
-        to: f32,
-        between: &'a mut Vec<u32>
+        limit: f32,
+        sums: &'a mut Vec<f64>
     ) -> (f64, usize) {
-        between.clear();
-        let (mut mass, mut count) = (0.0, 0);
-        let (mut below, mut flags) = ([0.0; TILE], [0u8; TILE]);
-        for (tile, (values, weights)) in values.chunks(TILE).zip(weights.chunks(TILE)).enumerate() {
-            flags.fill(0);
-            let mut found = 0;
-            for (((below, flag), &x), &weight) in below.iter_mut().zip(&mut flags).zip(values).zip(weights) {
+        sums.clear();
+        let is_below = |x: f32| (score.of(x) <= limit) & (x > f32::NEG_INFINITY);
+        let Some(weights) = weights else {
+            let count = values.iter().map(|&x| usize::from(is_below(x))).sum();
+            return (count as f64, count);
+        };
+        let (chunks, mut counts) = (weights.as_chunks::<LANES>().0, [0u32; LANES]);
+        sum_blocks(values, sums, |at, chunk, sum| {
+            for (((sum, count), &x), &weight) in sum.iter_mut().zip(&mut counts).zip(chunk).zip(&chunks[at]) {
+                *sum += only_if(is_below(x), weight);
+                *count += u32::from(is_below(x));
+            }
+        });
+        let mut count: usize = counts.iter().map(|&count| count as usize).sum();
+        sum_rest(values, sums, |at| {
+            count += usize::from(is_below(values[at]));
+            only_if(is_below(values[at]), weights[at])
+        });
+        (sums.iter().sum(), count)
+    }
+
+    /// Places of values, but negative infinity, whose score is above `from` and up to `to`.
+    fn places(values: &'a [f32], score: Score, from: f32, to: f32, out: &'a mut Vec<u32>) {
+        out.clear();
+        let mut flags = [0u8; TILE];
+        for (tile, values) in values.chunks(TILE).enumerate() {
+            for (flag, &x) in flags.iter_mut().zip(values) {
                 let score = score.of(x);
-                let is_below = score <= from;
-                *below = only_if(is_below, weight);
-                found += u32::from(is_below);
-                *flag = u8::from(!is_below & (score <= to));
+                *flag = u8::from((score > from) & (score <= to) & (x > f32::NEG_INFINITY));
             }
-            for block in below[..values.len()].chunks(BLOCK) {
-                mass += block_total(block);
-            }
-            count += found as usize;
-            for (at, flags) in flags.as_chunks::<8>().0.iter().enumerate() {
-                let mut left = u64::from_le_bytes(*flags);
-                while left != 0 {
-                    between.push((tile * TILE + at * 8) as u32 + left.trailing_zeros() / 8);
-                    left &= left - 1;
-                }
-            }
+            push_places(&flags[..values.len()], tile * TILE, out);
         }
-        (mass, count)
+    }
+
+    /// Candidates within a range, by token; `maxima` are those of blocks.
+    fn collect(values: &'a [f32], maxima: &'a [f32], range: Range, out: &'a mut Vec<Candidate>) {
+        out.clear();
+        let (mut flags, mut places) = ([0u8; BLOCK], Vec::with_capacity(BLOCK));
+        for (at, (block, &max)) in values.chunks(BLOCK).zip(maxima).enumerate() {
+            if max < range.low {
+                continue;
+            }
+            for (flag, &x) in flags.iter_mut().zip(block) {
+                *flag = u8::from(range.holds(x) & (x > f32::NEG_INFINITY));
+            }
+            places.clear();
+            push_places(&flags[..block.len()], 0, &mut places);
+            let candidate = |&i: &u32| Candidate { id: (at * BLOCK) as u32 + i, logit: block[i as usize] };
+            out.extend(places.iter().map(candidate));
+        }
+    }
+
+    /// Number of values of at least `limit`.
+    fn count_from(values: &'a [f32], limit: f32) -> usize {
+        values.iter().map(|x| usize::from(*x >= limit)).sum()
     }
 
     /// Number of values above negative infinity.
@@ -186,35 +246,35 @@ vectorized! {
         lanes.into_iter().chain(rest.iter().map(|&x| term(x))).sum()
     }
 
-    /// Copies values to `out` without those whose score is above `limit`; renews the maxima of blocks and the sums of
-    /// weights.
-    fn keep_within(
-        values: &'a [f32],
-        weights: &'a [f32],
-        score: Score,
-        limit: f32,
-        out: &'a mut Vec<f32>,
-        maxima: &'a mut Vec<f32>,
-        sums: &'a mut Vec<f64>
-    ) {
+    /// Copies values to `out` without those out of a range; renews the maxima of blocks.
+    fn keep(values: &'a [f32], range: Range, out: &'a mut Vec<f32>, maxima: &'a mut Vec<f32>) {
         out.resize(values.len(), 0.0);
-        sums.clear();
-        let mut kept = [0.0; TILE];
-        for ((tile, out), weights) in values.chunks(TILE).zip(out.chunks_mut(TILE)).zip(weights.chunks(TILE)) {
-            for (((kept, out), &weight), &x) in kept.iter_mut().zip(out).zip(weights).zip(tile) {
-                let stays = score.of(x) <= limit;
-                *out = if stays { x } else { f32::NEG_INFINITY };
-                *kept = only_if(stays, weight);
-            }
-            for block in kept[..tile.len()].chunks(BLOCK) {
-                sums.push(block_total(block));
-            }
+        for (out, &x) in out.iter_mut().zip(values) {
+            *out = if range.holds(x) { x } else { f32::NEG_INFINITY };
         }
         for (max, block) in maxima.iter_mut().zip(out.chunks(BLOCK)) {
-            if score.of(*max) > limit {
+            if !range.holds(*max) {
                 *max = max_and_nan(block).0;
             }
         }
+    }
+
+    /// The logits of [`favoured`] for weights of values, and the maxima of blocks.
+    fn favour(
+        values: &'a [f32],
+        weights: &'a [f32],
+        scale: f64,
+        target: f64,
+        out: &'a mut Vec<f32>,
+        maxima: &'a mut Vec<f32>
+    ) {
+        out.resize(values.len(), 0.0);
+        for ((out, &weight), &x) in out.iter_mut().zip(weights).zip(values) {
+            let logit = favoured(weight, scale, target);
+            *out = if x > f32::NEG_INFINITY { logit } else { x };
+        }
+        maxima.clear();
+        maxima.extend(out.chunks(BLOCK).map(|block| max_and_nan(block).0));
     }
 
     /// Each value divided by a temperature above 0: the least finite number at least, where it was finite.
@@ -226,6 +286,77 @@ vectorized! {
             *out = if x > f32::NEG_INFINITY { bounded } else { x };
         }
     }
+}
+
+/// Appends the sum of each whole block, to whose lanes `add` adds what a chunk of values at a place among the chunks
+/// holds: in the order of [`block_total`].
+#[inline(always)]
+fn sum_blocks(
+    values: &[f32],
+    sums: &mut Vec<f64>,
+    mut add: impl FnMut(usize, &[f32; LANES], &mut [f32; LANES]),
+) {
+    // A sum of lanes waits for each of its additions, so those of several blocks are left for later.
+    let mut waiting = [[0.0; LANES]; TILE / BLOCK];
+    for (tile, blocks) in values.as_chunks::<BLOCK>().0.chunks(TILE / BLOCK).enumerate() {
+        for (at, (lanes, block)) in waiting.iter_mut().zip(blocks).enumerate() {
+            let start = (tile * TILE + at * BLOCK) / LANES;
+            let mut sum = [0.0; LANES];
+            for (at, chunk) in block.as_chunks().0.iter().enumerate() {
+                add(start + at, chunk, &mut sum);
+            }
+            *lanes = sum.map(f64::from);
+        }
+        for lanes in &waiting[..blocks.len()] {
+            sums.push(lanes.iter().sum());
+        }
+    }
+}
+
+/// Appends the sum of the last block where that is not whole, of what `term` says of the places in it.
+#[inline(always)]
+fn sum_rest(values: &[f32], sums: &mut Vec<f64>, mut term: impl FnMut(usize) -> f32) {
+    let whole = values.len() / BLOCK * BLOCK;
+    let (mut terms, len) = ([0.0; BLOCK], values.len() - whole);
+    if len > 0 {
+        terms.iter_mut().take(len).enumerate().for_each(|(at, out)| *out = term(whole + at));
+        sums.push(block_total(&terms[..len]));
+    }
+}
+
+/// Appends the places of flags that are 1, counted from `start`.
+#[inline(always)]
+fn push_places(flags: &[u8], start: usize, places: &mut Vec<u32>) {
+    const WORD: usize = 8;
+    // Most often there are none among so many.
+    const FEW: usize = 8;
+    let (words, rest) = flags.as_chunks::<WORD>();
+    let mut push = |at: usize, mut left: u64| {
+        while left != 0 {
+            places.push((start + at * WORD) as u32 + left.trailing_zeros() / 8);
+            left &= left - 1;
+        }
+    };
+    for (at, words) in words.chunks(FEW).enumerate() {
+        if words.as_flattened().iter().fold(0, |any, flag| any | flag) != 0 {
+            for (i, &word) in words.iter().enumerate() {
+                push(at * FEW + i, u64::from_le_bytes(word));
+            }
+        }
+    }
+    let mut last = [0; WORD];
+    last[..rest.len()].copy_from_slice(rest);
+    push(words.len(), u64::from_le_bytes(last));
+}
+
+/// The logit that adaptive-p gives a candidate of this weight, where `scale` makes probabilities of weights: the nearer
+/// to the target the higher.
+#[inline(always)]
+pub(super) fn favoured(weight: f32, scale: f64, target: f64) -> f32 {
+    const WIDTH: f64 = 0.3;
+    let prob = (f64::from(weight) * scale) as f32;
+    let distance = ((f64::from(prob) - target) * (1.0 / WIDTH)).abs();
+    (5.0 - 10.0 * distance * distance / (1.0 + distance)) as f32
 }
 
 /// A weight or 0, without a branch.

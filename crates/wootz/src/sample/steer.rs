@@ -121,22 +121,15 @@ impl Steer {
         if k >= vocab as f64 { vocab } else { (k as usize).max(1) }
     }
 
-    /// Reshapes the probabilities so that those near the target are favoured; returns the old ones, by
-    /// position in the list.
+    /// Reshapes the probabilities so that those near the target are favoured; returns the sum of the old weights, which
+    /// [`Work::old_weight`] knows.
     ///
     /// The definition is that of llama.cpp, pull request 17927: the target moves against the average of the
     /// past, and a token's logit is `5 - 10 d^2 / (1 + d)` with `d` its distance from it in units of 0.3.
-    pub(super) fn adaptive_p(&self, work: &mut Work<'_>, target: f32) -> Vec<f32> {
+    pub(super) fn adaptive_p(&self, work: &mut Work<'_>, target: f32) -> f64 {
         let target = f64::from(target);
         let moved = (2.0 * target - self.weighted_sum / self.total_weight).clamp(0.0, 1.0);
-        let (list, weights, total) = work.weighted();
-        let probs: Vec<f32> = weights.iter().map(|&w| (f64::from(w) / total) as f32).collect();
-        for (candidate, &prob) in list.iter_mut().zip(&probs) {
-            let distance = ((f64::from(prob) - moved) / 0.3).abs();
-            candidate.logit = (5.0 - 10.0 * distance * distance / (1.0 + distance)) as f32;
-        }
-        work.unsorted();
-        probs
+        work.favour(moved)
     }
 }
 

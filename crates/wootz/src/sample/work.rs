@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 
 use super::SampleError;
 use super::mask::BitMask;
-use super::mass::{self, Mass, Row};
+use super::mass::{self, Cut, Mass, Row};
 use super::math::{exp_neg, ln};
-use super::rows::{self, BLOCK, Score, block_total, max_and_nan};
+use super::rows::{self, BLOCK, Range, Score, block_total, max_and_nan, ordered};
 
 /// Longest list that is put in order; order is a help to later samplers, not a duty.
 pub(super) const SORTED: usize = 1024;
@@ -32,10 +32,8 @@ pub(super) fn better(a: &Candidate, b: &Candidate) -> Ordering {
 
 /// A number that is higher for a better candidate: comparing whole numbers takes no branches.
 fn rank(candidate: &Candidate) -> u64 {
-    // Adding 0 makes 0 of -0. Negative numbers have all bits turned over, others the sign.
-    let bits = (candidate.logit + 0.0).to_bits();
-    let turned = bits ^ (((bits as i32 >> 31) as u32) | 1 << 31);
-    u64::from(turned) << 32 | u64::from(!candidate.id)
+    // Adding 0 makes 0 of -0.
+    u64::from(ordered(candidate.logit + 0.0)) << 32 | u64::from(!candidate.id)
 }
 
 /// Memory that outlives a step; a clone starts empty, because it holds nothing of value between steps.
@@ -54,6 +52,8 @@ pub(super) struct Buffers {
     spare: Vec<Candidate>,
     /// Unscaled probabilities `e^(logit - max)` of the candidates.
     weights: Vec<f32>,
+    /// Tokens in rising order that go with a [`Pending`] cut, though they are within its range.
+    ties: Vec<u32>,
 }
 
 impl Clone for Buffers {
@@ -81,6 +81,15 @@ enum Known {
     Weights,
 }
 
+/// A cut of a row that waits for the next look at all of it: a pick needs no more than one block.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Pending {
+    /// Candidates within it stay, but for the ties.
+    range: Range,
+    /// Sums, where known, are those of what stays, of weights `e^(logit - reference)`. The maxima are from before.
+    reference: f32,
+}
+
 impl Stage {
     /// The row of candidates that are no list.
     fn row<'r>(self, raw: &'r [f32], dense: &'r [f32]) -> &'r [f32] {
@@ -94,6 +103,7 @@ pub(super) struct Work<'a> {
     buffers: &'a mut Buffers,
     stage: Stage,
     known: Known,
+    pending: Option<Pending>,
 }
 
 /// A picked token and its share of the candidates' probability.
@@ -112,11 +122,27 @@ impl<'a> Work<'a> {
             let bad = raw.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
             return Err(SampleError::BadLogit { token: bad, value: raw[bad] });
         }
-        Ok(Self { raw, buffers, stage: Stage::Raw, known: Known::Maxima })
+        Ok(Self { raw, buffers, stage: Stage::Raw, known: Known::Maxima, pending: None })
+    }
+
+    /// Does a cut that waits.
+    fn settle(&mut self) {
+        let Some(Pending { range, reference }) = self.pending.take() else { return };
+        let Buffers { dense, former, block_max, ties, .. } = &mut *self.buffers;
+        std::mem::swap(dense, former);
+        rows::keep(self.stage.row(self.raw, former), range, dense, block_max);
+        self.stage = Stage::Edited;
+        for &token in ties.iter() {
+            dense[token as usize] = f32::NEG_INFINITY;
+        }
+        renew_maxima(dense, block_max, ties.iter().copied());
+        // What goes may be the best.
+        let sums_hold = self.known >= Known::Sums && rows::max(block_max) == reference;
+        self.known = if sums_hold { Known::Sums } else { Known::Maxima };
     }
 
     /// The logits by token, while no sampler has made a list of them.
-    pub(super) fn dense(&self) -> Option<&[f32]> {
+    fn dense(&self) -> Option<&[f32]> {
         match self.stage {
             Stage::Raw => Some(self.raw),
             Stage::Edited => Some(&self.buffers.dense),
@@ -126,6 +152,7 @@ impl<'a> Work<'a> {
 
     /// The logits by token, to be changed.
     fn dense_mut(&mut self) -> &mut [f32] {
+        self.settle();
         self.known = Known::Maxima;
         if self.stage == Stage::Raw {
             self.buffers.dense.clear();
@@ -185,21 +212,16 @@ impl<'a> Work<'a> {
                 *logit = change(*logit, value);
             }
         }
-        let mut done = usize::MAX;
-        for &(token, _) in edits {
-            let at = token as usize / BLOCK;
-            if at == done {
-                continue;
-            }
-            done = at;
-            if let Some(block) = self.buffers.dense.chunks(BLOCK).nth(at) {
-                self.buffers.block_max[at] = max_and_nan(block).0;
-            }
-        }
+        let Buffers { dense, block_max, .. } = &mut *self.buffers;
+        renew_maxima(dense, block_max, edits.iter().map(|edit| edit.0));
     }
 
     /// The highest logit; negative infinity if there is no candidate.
-    pub(super) fn max(&self) -> f32 {
+    pub(super) fn max(&mut self) -> f32 {
+        // The best goes at the upper end alone.
+        if self.pending.is_some_and(|cut| cut.range.high < f32::INFINITY) {
+            self.settle();
+        }
         let Buffers { block_max, list, .. } = &*self.buffers;
         match self.stage {
             Stage::List { sorted: true } => list.first().map_or(f32::NEG_INFINITY, |c| c.logit),
@@ -213,6 +235,10 @@ impl<'a> Work<'a> {
     /// Keeps the `k` best candidates.
     pub(super) fn top_k(&mut self, k: usize) {
         let k = k.max(1);
+        self.settle();
+        if k > SORTED && self.dense().is_some() {
+            return self.cut_to(k);
+        }
         let Buffers { dense, block_max, list, spare, heights, .. } = &mut *self.buffers;
         let mut sorted = false;
         match self.stage {
@@ -233,12 +259,39 @@ impl<'a> Work<'a> {
         self.stage = Stage::List { sorted };
     }
 
+    /// Keeps the `k` best candidates of a row.
+    fn cut_to(&mut self, k: usize) {
+        let count = self.count();
+        if k >= count {
+            return;
+        }
+        let score = Score { max: self.max(), center: 0.0 };
+        let Buffers { dense, block_sum, .. } = &mut *self.buffers;
+        let values = self.stage.row(self.raw, dense);
+        let row = Row { values, weights: None, total: count as f64, heavy: &[] };
+        let mass = Mass { needed: k as f64, strict: false, min_keep: k };
+        let cut = mass::cut_row(row, score, mass, block_sum);
+        self.known = Known::Maxima;
+        self.cut(cut, score);
+    }
+
+    /// Leaves what a cut keeps: a list where that is little.
+    fn cut(&mut self, cut: Option<Cut>, score: Score) {
+        let Some(Cut { last, ties }) = cut else { return };
+        self.buffers.ties = ties;
+        self.pending = Some(Pending { range: score.range(last.candidate.logit), reference: score.max });
+        if last.count <= LISTED {
+            self.list();
+        }
+    }
+
     /// The `n` best candidates, sorted; changes nothing.
     pub(super) fn best(&mut self, n: usize) -> Vec<Candidate> {
         let mut best = Vec::new();
         if n == 0 {
             return best;
         }
+        self.settle();
         let Buffers { dense, block_max, list, heights, .. } = &mut *self.buffers;
         match self.stage {
             Stage::Raw => reach(self.raw, block_max, n, heights, &mut best),
@@ -251,9 +304,10 @@ impl<'a> Work<'a> {
 
     /// Keeps the best candidate alone.
     pub(super) fn greedy(&mut self) {
+        self.settle();
+        let max = self.max();
         let best = match self.dense() {
             Some(dense) => {
-                let max = self.max();
                 let block = self.buffers.block_max.iter().position(|&m| m == max).unwrap_or(0);
                 let start = block * BLOCK;
                 let at = dense[start..].iter().position(|&x| x == max).unwrap_or(0);
@@ -270,6 +324,20 @@ impl<'a> Work<'a> {
     pub(super) fn keep_from(&mut self, limit: f32, min_keep: usize) {
         match self.stage {
             Stage::Raw | Stage::Edited => {
+                self.settle();
+                let Buffers { dense, block_max, ties, .. } = &mut *self.buffers;
+                let blocks = block_max.iter().filter(|max| **max >= limit).count();
+                // A list where that is short; counting takes a look at all of the row.
+                if blocks * BLOCK > 4 * LISTED.max(min_keep) {
+                    let count = rows::count_from(self.stage.row(self.raw, dense), limit);
+                    if count > LISTED.max(min_keep) {
+                        ties.clear();
+                        let range = Range { low: limit, high: f32::INFINITY };
+                        self.pending = Some(Pending { range, reference: self.max() });
+                        self.known = Known::Maxima;
+                        return;
+                    }
+                }
                 self.gather(limit);
                 if self.buffers.list.len() < min_keep {
                     self.top_k(min_keep);
@@ -295,15 +363,24 @@ impl<'a> Work<'a> {
 
     /// Copies the candidates with at least this logit from the row into the list buffer.
     fn gather(&mut self, limit: f32) {
+        self.settle();
         let Buffers { dense, block_max, list, .. } = &mut *self.buffers;
         let values = self.stage.row(self.raw, dense);
-        collect(values, block_max, limit, list);
+        rows::collect(values, block_max, Range { low: limit, high: f32::INFINITY }, list);
     }
 
     /// The candidates as a list, in an order that does not matter to the caller.
     pub(super) fn list(&mut self) -> &mut Vec<Candidate> {
         if !matches!(self.stage, Stage::List { .. }) {
-            self.gather(f32::NEG_INFINITY);
+            if let Some(Pending { range, .. }) = self.pending.take() {
+                let Buffers { dense, block_max, list, ties, .. } = &mut *self.buffers;
+                rows::collect(self.stage.row(self.raw, dense), block_max, range, list);
+                if !ties.is_empty() {
+                    list.retain(|candidate| ties.binary_search(&candidate.id).is_err());
+                }
+            } else {
+                self.gather(f32::NEG_INFINITY);
+            }
             self.stage = Stage::List { sorted: false };
         }
         &mut self.buffers.list
@@ -321,8 +398,9 @@ impl<'a> Work<'a> {
     }
 
     /// A distance from the highest logit of a row within which few blocks have any; none of a list.
-    pub(super) fn shallow(&self, max: f32) -> Option<f32> {
+    pub(super) fn shallow(&mut self, max: f32) -> Option<f32> {
         const DEPTHS: [f32; 3] = [16.0, 8.0, 4.0];
+        self.settle();
         self.dense()?;
         let maxima = &self.buffers.block_max;
         let near = |depth: f32| maxima.iter().filter(|m| max - **m <= depth).count();
@@ -351,6 +429,7 @@ impl<'a> Work<'a> {
         if matches!(self.stage, Stage::List { .. }) {
             return self.weighted().2;
         }
+        self.settle();
         if self.known < Known::Weights {
             let max = self.max();
             let Buffers { dense, weights, block_sum, .. } = &mut *self.buffers;
@@ -373,24 +452,16 @@ impl<'a> Work<'a> {
     /// Keeps the candidates of lowest score until their probabilities reach the mass.
     pub(super) fn keep_mass(&mut self, score: Score, mass: Mass) {
         let total = self.weigh();
-        let Buffers { dense, former, block_max, block_sum, list, weights, heights, .. } = &mut *self.buffers;
+        let Buffers { dense, block_max, block_sum, list, weights, heights, .. } = &mut *self.buffers;
         if let Stage::List { .. } = self.stage {
             return mass::keep_mass(list, weights, score, mass);
         }
         let values = self.stage.row(self.raw, dense);
         reach(values, block_max, HEAVY, heights, list);
-        let row = Row { values, weights, total, heavy: list };
-        let Some((last, ties)) = mass::find_last_in_row(row, score, mass) else { return };
-        // What goes may be the best.
-        std::mem::swap(dense, former);
-        let values = self.stage.row(self.raw, former);
-        rows::keep_within(values, weights, score, last.score, dense, block_max, block_sum);
-        self.stage = Stage::Edited;
-        self.known = if self.max() == score.max { Known::Sums } else { Known::Maxima };
-        self.drop_tokens(&ties);
-        if last.count <= LISTED {
-            self.list();
-        }
+        let row = Row { values, weights: Some(weights), total, heavy: list };
+        let cut = mass::cut_row(row, score, mass, block_sum);
+        self.known = Known::Sums;
+        self.cut(cut, score);
     }
 
     /// Of the candidates with at least the probability `threshold`, drops all but the least likely one; does nothing if
@@ -426,13 +497,33 @@ impl<'a> Work<'a> {
         self.edit(&edits, |_, ()| f32::NEG_INFINITY);
     }
 
-    /// Says that the list is no longer in order of its logits.
-    pub(super) fn unsorted(&mut self) {
-        self.stage = Stage::List { sorted: false };
+    /// Gives each candidate the logit that adaptive-p has for its probability; returns the sum of the weights before.
+    pub(super) fn favour(&mut self, target: f64) -> f64 {
+        let total = self.weigh();
+        let Buffers { dense, former, block_max, list, weights, .. } = &mut *self.buffers;
+        if let Stage::List { .. } = self.stage {
+            for (candidate, &weight) in list.iter_mut().zip(&*weights) {
+                candidate.logit = rows::favoured(weight, 1.0 / total, target);
+            }
+            self.stage = Stage::List { sorted: false };
+        } else {
+            std::mem::swap(dense, former);
+            rows::favour(self.stage.row(self.raw, former), weights, 1.0 / total, target, dense, block_max);
+            self.stage = Stage::Edited;
+            self.known = Known::Maxima;
+        }
+        std::mem::swap(weights, former);
+        total
+    }
+
+    /// The weight, before [`favour`](Self::favour), of the candidate at a position that was picked after it.
+    pub(super) fn old_weight(&self, index: usize) -> f64 {
+        f64::from(self.buffers.former[index])
     }
 
     /// Number of candidates.
-    pub(super) fn count(&self) -> usize {
+    pub(super) fn count(&mut self) -> usize {
+        self.settle();
         match self.dense() {
             Some(dense) => rows::count(dense),
             None => self.buffers.list.len(),
@@ -440,7 +531,8 @@ impl<'a> Work<'a> {
     }
 
     /// Tells whether there are so many candidates.
-    pub(super) fn has(&self, number: usize) -> bool {
+    pub(super) fn has(&mut self, number: usize) -> bool {
+        self.settle();
         match self.dense() {
             Some(dense) => {
                 let mut left = number;
@@ -460,6 +552,7 @@ impl<'a> Work<'a> {
         if matches!(self.stage, Stage::List { .. }) {
             return self.weighted().2;
         }
+        self.settle();
         if self.known < Known::Sums {
             let max = self.max();
             let Buffers { dense, block_sum, .. } = &mut *self.buffers;
@@ -470,7 +563,8 @@ impl<'a> Work<'a> {
     }
 
     /// Standard deviation of the logits.
-    pub(super) fn deviation(&self) -> f64 {
+    pub(super) fn deviation(&mut self) -> f64 {
+        self.settle();
         let count = self.count().max(1) as f64;
         let mean = self.moment(0.0, false) / count;
         (self.moment(mean, true) / count).sqrt()
@@ -497,6 +591,7 @@ impl<'a> Work<'a> {
             }
             return;
         }
+        self.settle();
         let Buffers { dense, former, block_max, heights, .. } = &mut *self.buffers;
         std::mem::swap(dense, former);
         rows::divide(self.stage.row(self.raw, former), temperature, dense);
@@ -509,15 +604,19 @@ impl<'a> Work<'a> {
 
     /// Picks a candidate by its probability, given a number of `[0, 1)`.
     pub(super) fn pick(&mut self, uniform: f64) -> Option<Pick> {
-        let max = self.max();
         if matches!(self.stage, Stage::List { .. }) {
             let (list, weights, total) = self.weighted();
             let index = walk(weights.iter().copied(), uniform * total)?;
             let prob = f64::from(weights[index]) / total;
             return Some(Pick { token: list[index].id, prob, index });
         }
-        let total = self.total();
-        let Buffers { dense, block_sum, .. } = &*self.buffers;
+        // After a cut whose sums are known, only one block has to be cut.
+        let cut = self.pending.filter(|_| self.known >= Known::Sums);
+        let (max, total) = match cut {
+            Some(cut) => (cut.reference, self.buffers.block_sum.iter().sum()),
+            None => (self.max(), self.total()),
+        };
+        let Buffers { dense, block_sum, ties, .. } = &*self.buffers;
         let values = self.stage.row(self.raw, dense);
         let mut target = uniform * total;
         let mut block = 0;
@@ -526,9 +625,16 @@ impl<'a> Work<'a> {
             target -= block_sum[block];
             block += 1;
         }
-        let start = block * BLOCK;
-        let weights = values[start..].iter().take(BLOCK).map(|&x| exp_neg(x - max));
-        let index = start + walk(weights, target)?;
+        let stays = |at: usize| {
+            cut.is_none_or(|cut| cut.range.holds(values[at]) && ties.binary_search(&(at as u32)).is_err())
+        };
+        let within = |block: usize| {
+            let tokens = block * BLOCK..values.len().min((block + 1) * BLOCK);
+            let weights = tokens.clone().map(|at| if stays(at) { exp_neg(values[at] - max) } else { 0.0 });
+            walk(weights, target).map(|index| tokens.start + index)
+        };
+        // Where all of a block went, rounding may have left a sum.
+        let index = (block..block_sum.len()).chain((0..block).rev()).find_map(within)?;
         Some(Pick { token: index as u32, prob: f64::from(exp_neg(values[index] - max)) / total, index })
     }
 }
@@ -546,18 +652,17 @@ fn walk(weights: impl Iterator<Item = f32>, mut target: f64) -> Option<usize> {
     last
 }
 
-/// The candidates of a row with at least this logit, by token.
-fn collect(values: &[f32], block_max: &[f32], limit: f32, out: &mut Vec<Candidate>) {
-    out.clear();
-    for (at, (block, &max)) in values.chunks(BLOCK).zip(block_max).enumerate() {
-        if max < limit {
-            continue;
+/// Finds the maxima of the blocks of changed tokens, given in rising order, anew.
+fn renew_maxima(values: &[f32], block_max: &mut [f32], changed: impl Iterator<Item = u32>) {
+    let mut done = usize::MAX;
+    for token in changed {
+        let at = token as usize / BLOCK;
+        if at != done
+            && let Some(block) = values.chunks(BLOCK).nth(at)
+        {
+            block_max[at] = max_and_nan(block).0;
         }
-        for (i, &logit) in block.iter().enumerate() {
-            if logit >= limit && logit > f32::NEG_INFINITY {
-                out.push(Candidate { id: (at * BLOCK + i) as u32, logit });
-            }
-        }
+        done = at;
     }
 }
 
@@ -571,7 +676,7 @@ fn reach(values: &[f32], block_max: &[f32], k: usize, scratch: &mut Vec<f32>, ou
         let by_height = |a: &f32, b: &f32| b.partial_cmp(a).unwrap_or(Ordering::Equal);
         limit = *scratch.select_nth_unstable_by(k - 1, by_height).1;
     }
-    collect(values, block_max, limit, out);
+    rows::collect(values, block_max, Range { low: limit, high: f32::INFINITY }, out);
 }
 
 /// Cuts a list to its `k` best members, sorted.
