@@ -131,7 +131,7 @@ struct Model {
         // As crates/cuda/src/program/attend.rs cuts them.
         const uint32_t groups = s.kv_heads * rows, chunks = up(depth + 1, 16), sms = gpu.sms;
         const uint32_t many = std::max(1u, std::min(std::min(64u, up(chunks, 8)), sms / groups));
-        const uint32_t few = std::max(1u, std::min(std::min(8u, up(chunks, 4)), std::max(std::min(2u, sms / groups), (sms - sms / 6) / groups)));
+        const uint32_t few = std::max(1u, std::min(chunks <= 8 ? 1u : std::min(8u, up(chunks, 4)), std::max(std::min(2u, sms / groups), (sms - sms / 6) / groups)));
         const bool is_few = few >= many || chunks <= (many <= 8 ? 2 : 1) * few * attend_warps(s.head_dim, SHORT);
         const AttendWay way = groups > sms ? PAIRED : is_few ? SHORT : LONG;
         const uint32_t splits = is_few ? few : many;

@@ -256,10 +256,10 @@ fn smollm2_says_what_the_cpu_says() {
     let (same, error) = compare(&model, &gpu, prompt);
     println!("Q4_1: {same} of 64 tokens are those of the CPU, rows differ by {error:.1e} at most");
     assert!(same >= 56 && error < 5e-2, "{same} of 64, {error:.1e}");
-    // Without such rounding both sides say the same.
+    // Without such rounding both sides say the same; keys, values and queries are still f16, which shows as 1.8e-5.
     let plain = models::requantised(model.file(), WeightType::F32);
     let model = Arc::new(Model::from_bytes(plain, &ModelOptions::default()).unwrap());
     let (same, error) = compare(&model, &gpu, prompt);
     println!("F32: {same} of 64 tokens are those of the CPU, rows differ by {error:.1e} at most");
-    assert!(same == 64 && error < 1e-5, "{same} of 64, {error:.1e}");
+    assert!(same == 64 && error < 5e-5, "{same} of 64, {error:.1e}");
 }

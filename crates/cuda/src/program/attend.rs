@@ -22,6 +22,8 @@ const WARPS_OF_PAIRED: u32 = 4;
 /// Positions that a warp takes at once, and chunks of them that a block has at least.
 const CHUNK: u32 = 16;
 const LEAST_CHUNKS: u32 = 4;
+/// Chunks up to which one block has them all: joining parts would take longer.
+const WHOLE_CHUNKS: u32 = 8;
 /// Parts of the positions at most, and those up to which they are few: their blocks are a cluster on devices that have such.
 const MOST_SPLITS: u32 = 64;
 const FEW_SPLITS: u32 = 8;
@@ -87,7 +89,8 @@ fn cut(kv_span: u32, dim: u32, groups: u32, properties: &Properties) -> Cut {
     // over, and a few clusters more than there is room for would take as long again: an H200 with 132 has room for 66 clusters
     // of 2, 39 of 3, 30 of 4, 22 of 5, 17 of 6, 15 of 8.
     let fit = (multiprocessors / groups).min(2).max((multiprocessors - multiprocessors / 6) / groups);
-    let few = chunks.div_ceil(LEAST_CHUNKS).min(FEW_SPLITS).min(fit).max(1);
+    let wanted = if chunks <= WHOLE_CHUNKS { 1 } else { chunks.div_ceil(LEAST_CHUNKS) };
+    let few = wanted.min(FEW_SPLITS).min(fit).max(1);
     // Two rounds of a cluster are no longer than one with results that meet in memory.
     let rounds = if many <= FEW_SPLITS { 2 } else { 1 };
     if few >= many || chunks <= rounds * few * short_warps(dim) { Cut::Few(few) } else { Cut::Many(many) }
@@ -329,7 +332,7 @@ mod tests {
         // Rows of a model with four groups of heads, and positions.
         let cut = |rows: u32, span: u32| cut(span, 128, 4 * rows, &properties);
         let spans = [64, 128, 640, 1536, 2048].map(|span| cut(1, span));
-        assert_eq!(spans, [Cut::Few(1), Cut::Few(2), Cut::Few(8), Cut::Few(8), Cut::Many(16)]);
+        assert_eq!(spans, [Cut::Few(1), Cut::Few(1), Cut::Few(8), Cut::Few(8), Cut::Many(16)]);
         let rows = [4, 8, 16, 64].map(|rows| cut(rows, 640));
         assert_eq!(rows, [Cut::Few(6), Cut::Few(3), Cut::Few(2), Cut::Few(1)]);
         let long = [1, 4, 8, 64].map(|rows| cut(rows, 16384));
