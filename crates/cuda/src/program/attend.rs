@@ -264,7 +264,7 @@ impl Resolver<'_> {
     }
 
     /// The launch of attention of single rows: parts of the positions in blocks of their own, as far as these fill the
-    /// device. Where rows alone more than fill it, blocks have half the warps, and one reads while another begins or ends.
+    /// device. Where rows alone more than fill it, two blocks share a multiprocessor, and one reads while the other begins or ends.
     fn attend_launch(&self, attention: &Attention, args: AttendArgs, rows: u32) -> Result<Launch, RunError> {
         let spec = &self.layout.caches[attention.cache.0 as usize];
         let kernels = kernels(self.layout, spec)

@@ -12,9 +12,9 @@ use crate::fuse::Products;
 use crate::machine::{Kernel, Launch};
 use crate::tiles::{self, typed};
 
-/// Warps of a block that makes a row of the image at most. With few rows many share one, since all is latency, but fewer where
-/// each adds further summands and needs registers for it; with many rows as many as keep the row, so that several blocks share
-/// a multiprocessor.
+/// Warps of a block that makes a row of the image at most. With few rows many share one, since all is latency. With many rows there
+/// are as many as keep the row, so that several blocks share a multiprocessor, and no more where each adds further summands, which
+/// takes registers.
 const PACK_WARPS_OF_FEW: u32 = 32;
 const LEAST_PACK_WARPS: u32 = 8;
 const MOST_PACK_WARPS: u32 = 14;

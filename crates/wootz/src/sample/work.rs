@@ -564,7 +564,6 @@ impl<'a> Work<'a> {
 
     /// Standard deviation of the logits.
     pub(super) fn deviation(&mut self) -> f64 {
-        self.settle();
         let count = self.count().max(1) as f64;
         let mean = self.moment(0.0, false) / count;
         (self.moment(mean, true) / count).sqrt()
