@@ -56,7 +56,8 @@ struct Model {
         uint32_t tails;
         uint64_t slab;
     } left = {};
-    const float* squares = nullptr;  // of the int8 image, where it is of a norm
+    const float* squares = nullptr;  // of the int8 image, where it is of a norm, and how many a row has
+    uint32_t squares_parts = 0;
     Buffer<uint8_t> acts, image, cache;
     Buffer<uint32_t> counters, attend_counters, tokens, sequences, first, table, slots;
     Buffer<int32_t> positions, prompt;
@@ -85,10 +86,10 @@ struct Model {
             y[i].zero();
         }
         attention = Buffer<float>(padded * q_cols), h = Buffer<float>(padded * s.ff), logits = Buffer<float>(64ull * s.vocab);
-        scale = Buffer<float>(padded + 8 * up(s.dim, 512));
+        scale = Buffer<float>(padded + 8 * up(s.dim, 32));
         summands = Buffer<float>(std::min<size_t>(padded, 64) * 12 * (s.dim + q_cols + 2 * kv_cols)), summands.zero();
         const uint32_t widest = up(std::max(s.ff, std::max(s.dim, q_cols)), 256);
-        acts = Buffer<uint8_t>(widest * 384ull), image = Buffer<uint8_t>(widest * 512ull * padded);
+        acts = Buffer<uint8_t>(widest * FEW_BYTES), image = Buffer<uint8_t>(widest * 512ull * padded);
         partial = Buffer<float>(2ull * gpu.sms * 128 * 256);
         counters = Buffer<uint32_t>(up(std::max(s.vocab, 2 * s.ff), 64) * up(n, 16) * 8), counters.zero();
         attend_partial = Buffer<float>(padded * s.heads * 8 * 70 * (s.head_dim + 8ull) / s.heads * s.kv_heads);
@@ -127,7 +128,9 @@ struct Model {
         a.tokens = tokens.p, a.positions = positions.p, a.sequences = sequences.p, a.first = first.p, a.blocks = table.p;
         a.block_bytes = block_bytes, a.v_offset = block_bytes / 2, a.scale = 0.088f, a.heads = s.heads, a.kv_heads = s.kv_heads;
         a.max_blocks = max_blocks, a.pairs = s.head_dim / 2;
-        if (to_image) a.image = image.p, a.groups = up(rows, 128) * 16, a.image_bf16 = type_of(s.type).id == BF16;
+        if (to_image) a.image = image.p, a.groups = up(rows, 128) * 16, a.image_kind = type_of(s.type).id == BF16 ? IMAGE_BF16 : IMAGE_F16;
+        // The product that adds to the row reads whole numbers.
+        if (to_image && whole(type_of(s.type))) a.image = acts.p, a.image_kind = IMAGE_INT8;
         // As crates/cuda/src/program/attend.rs cuts them.
         const uint32_t groups = s.kv_heads * rows, chunks = up(depth + 1, 16), sms = gpu.sms;
         const uint32_t many = std::max(1u, std::min(std::min(64u, up(chunks, 8)), sms / groups));
@@ -190,7 +193,7 @@ struct Model {
         p.rows = tokens.p, p.x = from, p.y = add, p.x_out = sum, p.norm = normalise ? norm.p : nullptr, p.out = image.p;
         p.scale = scale.p, p.eps = 1e-6f, p.cols = cols, p.k_tiles = up(cols, 256), p.groups = up(rows, 128) * 16;
         if (add) p.y_tail = left.tail[0], p.tails = left.tails, p.slab = left.slab;
-        squares = few && normalise ? scale.p : nullptr;
+        squares = few && normalise ? scale.p : nullptr, squares_parts = up(p.k_tiles, 2);
         if (few) {
             gpu.launch(gpu.kernel("acts", "pack_few"), dim3(rows, up(p.k_tiles, 2)), 64, 0, p);
             return;
@@ -205,10 +208,10 @@ struct Model {
     void product(std::vector<const Matrix*> m, std::vector<float*> out, bool gated, bool in_parts = false, bool few = false) {
         const Type& t = *m[0]->type;
         if (few) {
-            const FewShape shape = few_shape(t, m[0]->rows, m[0]->k_tiles, gated, 0, gpu.sms);
+            const FewShape shape = few_shape(t, m[0]->rows, m[0]->k_tiles, gated ? FEW_GATED : FEW_PLAIN, 0, gpu.sms);
             FewArgs f{};
             for (size_t i = 0; i < m.size(); i++) f.seg[i] = m[i]->segment(out[i], summands.p);
-            f.tokens = tokens.p, f.acts = image.p, f.squares = squares, f.eps = 1e-6f, f.slab = static_cast<uint64_t>(rows) * m[0]->rows;
+            f.tokens = tokens.p, f.acts = image.p, f.squares = squares, f.norm_parts = squares_parts, f.eps = 1e-6f, f.slab = static_cast<uint64_t>(rows) * m[0]->rows;
             left = {{summands.p}, shape.parts - 1, f.slab};
             launch_few(gpu, shape, m[0]->cols, f);
             return;
@@ -227,6 +230,15 @@ struct Model {
         a.parts = parts.parts, a.slab = left.slab;
         gpu.launch(gpu.kernel(shape.file, shape.name), parts.grid, shape.threads, shape.shared, a);
     }
+    // A product of attention's result in whole numbers added to rows, and the int8 image of their norm.
+    void added(const Matrix& o, int at) {
+        const FewShape shape = few_shape(*o.type, o.rows, o.k_tiles, FEW_ADDED, 1, gpu.sms);
+        FewArgs f{};
+        f.seg[0] = o.segment(nullptr), f.tokens = tokens.p, f.acts = acts.p, f.x = x[at].p, f.x_out = x[at ^ 1].p, f.norm = norm.p;
+        f.image_out = image.p, f.squares_out = scale.p, f.out_parts = up(o.rows, 32), f.eps = 1e-6f;
+        launch_few(gpu, shape, o.cols, f);
+        squares = scale.p, squares_parts = f.out_parts;
+    }
     // All rows through all layers; `attention_of` runs a layer's attention, and makes the image of its result but for prompts.
     void step(bool prompt, const std::function<void(uint32_t)>& attention_of) {
         int at = 0;
@@ -238,8 +250,12 @@ struct Model {
             product({&l.q, &l.k, &l.v}, {q[0].p, k[0].p, v[0].p}, false, !prompt);
             attention_of(i);
             if (prompt) pack(attention.p, nullptr, nullptr, q_cols, false, t);
-            product({&l.o}, {y[0].p}, false, true);
-            pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t, whole(t));
+            if (!prompt && whole(t)) {
+                added(l.o, at);
+            } else {
+                product({&l.o}, {y[0].p}, false, true);
+                pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t, whole(t));
+            }
             at ^= 1;
             product({&l.gate, &l.up}, {h.p, nullptr}, true, false, whole(t));
             pack(h.p, nullptr, nullptr, s.ff, false, *l.down.type, whole(*l.down.type));

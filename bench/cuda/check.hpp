@@ -374,26 +374,42 @@ struct FewShape {
     size_t shared;
 };
 // `parts` of the columns; 0: as the program would have it, with results in summands where they may be.
-inline FewShape few_shape(const Type& t, uint32_t rows, uint32_t k_tiles, bool gated, uint32_t parts, uint32_t sms) {
-    const uint32_t rooms = 16 * (t.id == Q4_K ? 2560 : 3072), row_tiles = up(rows, 16);
+enum FewKind { FEW_PLAIN, FEW_GATED, FEW_ADDED };
+inline FewShape few_shape(const Type& t, uint32_t rows, uint32_t k_tiles, FewKind kind, uint32_t parts, uint32_t sms) {
+    const uint32_t rooms = 16 * (t.id == Q4_K ? 2560 : t.id == Q5_K ? 3072 : 4096), row_tiles = up(rows, 16);
+    // Row tiles that belong together, of gate and up or of 32 rows.
+    const uint32_t unit = kind == FEW_PLAIN ? 1 : 2, units = kind == FEW_ADDED ? up(row_tiles, 2) : row_tiles;
     FewShape best{};
     size_t least = SIZE_MAX;
-    for (uint32_t p = parts ? parts : 1; p <= (parts ? parts : gated ? 1 : 7); p++) {
-        const uint32_t tiles = up(k_tiles, p), blocks = std::min(std::max(sms / p, 1u), row_tiles), own = up(row_tiles, blocks);
+    for (uint32_t p = parts ? parts : 1; p <= (parts ? parts : kind == FEW_PLAIN ? 7 : 1); p++) {
+        const uint32_t tiles = up(k_tiles, p), blocks = std::min(std::max(sms / p, 1u), units), own = up(units, blocks);
         const uint32_t sums = std::min(up(tiles, 2), 16u) * 512, fixed = rooms + tiles * FEW_BYTES;
         if (fixed + 2 * sums > 200 * 1024 || up(k_tiles, tiles) != p) continue;
         const size_t bytes = static_cast<size_t>(own) * tiles * t.tile + tiles * FEW_BYTES;
-        const uint32_t kept = std::min(up(own * (gated ? 2 : 1), 2) * 2, (200 * 1024 - fixed) / (2 * sums) * 2);
-        if (bytes < least) least = bytes, best = {std::string(gated ? "few_glu_" : "few_") + t.name, tiles, p, blocks * p, fixed + static_cast<size_t>(kept) * sums};
+        const uint32_t kept = std::min(up(own * unit, 2) * 2, (200 * 1024 - fixed) / (2 * sums) * 2);
+        const char* names[] = {"few_", "few_glu_", "few_add_"};
+        if (bytes < least) least = bytes, best = {std::string(names[kind]) + t.name, tiles, p, blocks * p, fixed + static_cast<size_t>(kept) * sums};
     }
     return best;
 }
 inline void launch_few(Gpu& gpu, const FewShape& s, uint32_t cols, FewArgs a) {
-    a.k_tiles = up(cols, 256), a.part_tiles = s.part_tiles, a.norm_parts = up(a.k_tiles, 2), a.norm_cols = cols;
+    a.k_tiles = up(cols, 256), a.part_tiles = s.part_tiles, a.norm_cols = cols;
     gpu.launch(gpu.kernel("few", s.name), s.grid, 512, s.shared, a);
 }
+// How far the sums of 32 columns of an int8 image are from those of its values, of all tokens and columns.
+inline double few_sums(const std::vector<uint8_t>& image, uint32_t tokens, uint32_t cols) {
+    Error e;
+    for (uint32_t token = 0; token < tokens; token++) {
+        for (uint32_t first = 0; first < cols; first += 32) {
+            double sum = 0;
+            for (uint32_t c = first; c < first + 32; c++) sum += few_value(image, token, c);
+            e.add(few_sum(image, token, first / 32), sum);
+        }
+    }
+    return e.value();
+}
 inline void check_few(Gpu& gpu, Report& report, const Type& t, uint32_t cols, uint32_t n) {
-    if (!built(gpu, report, "few", std::string("few_glu_") + t.name)) return;
+    if (!built(gpu, report, "few", std::string("few_") + t.name)) return;
     const std::string name = std::string(t.name) + " " + std::to_string(cols) + " columns, " + std::to_string(n) + " rows, whole numbers, ";
     const uint32_t rows = 2200, k_tiles = up(cols, 256), norm_parts = up(k_tiles, 2);
     const Matrix m[2] = {make_matrix(gpu, t, rows, cols, 50), make_matrix(gpu, t, rows, cols, 51)};
@@ -425,9 +441,9 @@ inline void check_few(Gpu& gpu, Report& report, const Type& t, uint32_t cols, ui
         }
         FewArgs a{};
         a.seg[0] = m[0].segment(out.p, tails.p, db.p), a.seg[1] = m[1].segment(nullptr, nullptr, db.p + rows);
-        a.tokens = count.p, a.acts = image.p, a.squares = p.scale, a.eps = p.eps, a.slab = out.n;
+        a.tokens = count.p, a.acts = image.p, a.squares = p.scale, a.norm_parts = norm_parts, a.eps = p.eps, a.slab = out.n;
         for (uint32_t parts : {1u, 2u, 3u, 5u}) {
-            const FewShape shape = few_shape(t, rows, k_tiles, false, parts, gpu.sms);
+            const FewShape shape = few_shape(t, rows, k_tiles, FEW_PLAIN, parts, gpu.sms);
             if (!shape.grid) continue;
             std::vector<float> once;
             for (int time = 0; time < 2; time++) {
@@ -441,7 +457,38 @@ inline void check_few(Gpu& gpu, Report& report, const Type& t, uint32_t cols, ui
                 else report.line(name + "again the same", memcmp(got.data(), once.data(), got.size() * 4) == 0 ? 0 : 1, 0);
             }
         }
-        if (const FewShape shape = few_shape(t, rows, k_tiles, true, 1, gpu.sms); shape.grid) {
+        if (t.id == Q6_K) continue;
+        if (!normed) {
+            const FewShape shape = few_shape(t, rows, k_tiles, FEW_ADDED, 1, gpu.sms);
+            const auto add = random_floats(out.n, 65), weights = random_floats(rows, 66);
+            const uint32_t pieces = up(rows, 32);
+            Buffer<float> dadd(add), dweights(weights), sum(out.n), parts(8 * pieces);
+            Buffer<uint8_t> normed_image(up(rows, 256) * FEW_BYTES);
+            sum.poison(), parts.poison(), normed_image.poison();
+            FewArgs b = a;
+            b.x = dadd.p, b.x_out = sum.p, b.norm = dweights.p, b.image_out = normed_image.p, b.squares_out = parts.p, b.out_parts = pieces;
+            launch_few(gpu, shape, cols, b);
+            gpu.sync();
+            const auto got = sum.read(), squares = parts.read();
+            const auto bytes = normed_image.read();
+            std::vector<double> sums(out.n);
+            Error codes, factors;
+            for (uint32_t i = 0; i < n; i++) {
+                double wanted = 0, found = 0;
+                for (uint32_t r = 0; r < rows; r++) {
+                    const double x = sums[i * rows + r] = want[i * rows + r] + add[i * rows + r];
+                    codes.add(few_value(bytes, i, r), x * weights[r]);
+                    wanted += x * x;
+                }
+                for (uint32_t p = 0; p < pieces; p++) found += squares[i * pieces + p];
+                factors.add(found, wanted);
+            }
+            report.line(name + "added", compare(got, sums).value(), 5e-4);
+            report.line(name + "image of what was added", codes.value(), 1e-2);
+            report.line(name + "sums of that image", few_sums(bytes, n, rows / 32 * 32), 1e-5);
+            report.line(name + "squares", factors.value(), 1e-3);
+        }
+        if (const FewShape shape = few_shape(t, rows, k_tiles, FEW_GATED, 1, gpu.sms); shape.grid) {
             out.poison();
             launch_few(gpu, shape, cols, a);
             gpu.sync();

@@ -191,7 +191,7 @@ inline void check_attend_by(Gpu& gpu, Report& report, const AttendCase& c, Atten
         if (c.prompt || q_cols % 256) continue;
         const uint32_t image_groups = up(rows, 8) + 1;
         Buffer<uint8_t> image(static_cast<size_t>(q_cols) / 64 * image_groups * 1024);
-        a.image = image.p, a.groups = image_groups, a.image_bf16 = bf16;
+        a.image = image.p, a.groups = image_groups, a.image_kind = bf16 ? IMAGE_BF16 : IMAGE_F16;
         gpu.launch(gpu.kernel("attend", kernel), dim3(c.splits, groups, rows + 1), 32 * warps, attend_shared(c.dim, warps), a, true, cluster);
         gpu.sync();
         const auto bytes = image.read();
@@ -205,6 +205,21 @@ inline void check_attend_by(Gpu& gpu, Report& report, const AttendCase& c, Atten
             }
         }
         report.line(kernel + " heads " + std::to_string(c.heads) + (bf16 ? ", image of bf16" : ", image of f16"), f.value(), bf16 ? 3e-3 : 4e-4);
+    }
+    // And as the one that products in whole numbers read.
+    if (!c.prompt && q_cols % 256 == 0 && rows <= 8) {
+        Buffer<uint8_t> image(q_cols / 256 * FEW_BYTES);
+        image.poison();
+        a.image = image.p, a.image_kind = IMAGE_INT8;
+        gpu.launch(gpu.kernel("attend", kernel), dim3(c.splits, groups, rows + 1), 32 * warps, attend_shared(c.dim, warps), a, true, cluster);
+        gpu.sync();
+        const auto bytes = image.read();
+        Error f;
+        for (uint32_t r = 0; r < rows; r++) {
+            for (uint32_t i = 0; i < q_cols; i++) f.add(few_value(bytes, r, i), got[r * q_cols + i]);
+        }
+        const std::string name = kernel + " heads " + std::to_string(c.heads) + ", image of int8";
+        report.line(name, f.value(), 1e-2), report.line(name + ", sums", few_sums(bytes, rows, q_cols), 1e-5);
     }
     report.line(kernel + " heads " + std::to_string(c.heads) + "/" + std::to_string(c.kv_heads) + " to " +
                     std::to_string(c.positions.back()) + (c.fused ? " fused" : "") + (c.window ? " window" : "") +

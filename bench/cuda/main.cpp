@@ -15,7 +15,7 @@ static void check(Gpu& gpu, Report& report) {
             check_pack(gpu, report, cols, tails, false, true);
         }
     }
-    for (const char* name : {"q4_k", "q5_k"}) {
+    for (const char* name : {"q4_k", "q5_k", "q6_k"}) {
         for (uint32_t n : {3, 8}) check_few(gpu, report, type_of(name), 1280, n), check_few(gpu, report, type_of(name), 9216, n);
     }
     ProductRoom room(gpu.sms, 1 << 16);
@@ -101,8 +101,12 @@ static void time_parts(Gpu& gpu, const Shape& s, uint32_t n, uint32_t depth) {
     line("q, k, v", [&](uint32_t i) { m.product({&m.layers[i].q, &m.layers[i].k, &m.layers[i].v}, {m.q[0].p, m.k[0].p, m.v[0].p}, false, n <= 64); }, 2.0 * s.dim * (m.q_cols + 2 * m.kv_cols));
     if (n <= 64) line("attend", [&](uint32_t i) { m.attend(i, false, true); }, 0);
     else line("flash", [&](uint32_t i) { m.flash(i); }, 2.0 * s.heads * s.head_dim * n);
-    line("o", [&](uint32_t i) { m.product({&m.layers[i].o}, {m.y[0].p}, false, true); }, 2.0 * s.dim * m.q_cols);
-    line("pack y", [&](uint32_t) { m.pack(m.x[0].p, m.y[0].p, m.x[1].p, s.dim, true, t, m.whole(t)); }, 0);
+    if (m.whole(t)) {
+        line("o, norm", [&](uint32_t i) { m.added(m.layers[i].o, 0); }, 2.0 * s.dim * m.q_cols);
+    } else {
+        line("o", [&](uint32_t i) { m.product({&m.layers[i].o}, {m.y[0].p}, false, true); }, 2.0 * s.dim * m.q_cols);
+        line("pack y", [&](uint32_t) { m.pack(m.x[0].p, m.y[0].p, m.x[1].p, s.dim, true, t); }, 0);
+    }
     line("gate, up", [&](uint32_t i) { m.product({&m.layers[i].gate, &m.layers[i].up}, {m.h.p, nullptr}, true, false, m.whole(t)); }, 4.0 * s.dim * s.ff);
     line("pack h", [&](uint32_t i) { m.pack(m.h.p, nullptr, nullptr, s.ff, false, t, m.whole(*m.layers[i].down.type)); }, 0);
     line("down", [&](uint32_t i) { m.product({&m.layers[i].down}, {m.y[0].p}, false, true, m.whole(*m.layers[i].down.type)); }, 2.0 * s.dim * s.ff);

@@ -47,8 +47,8 @@ struct Type {
     const char* name;
     uint32_t id, elements, bytes, tile;
     bool floats;
-    // Whether large products of up to 8 rows are in whole numbers.
-    bool whole() const { return id == Q4_K || id == Q5_K; }
+    // Whether large products of up to 8 rows are in whole numbers; of Q6_K those of many columns.
+    bool whole() const { return id == Q4_K || id == Q5_K || id == Q6_K; }
     // What undoes the factor of its 16-bit weights.
     float factor() const { return floats ? 1.0f : 1.0f / 64; }
     double bits() const { return 8.0 * bytes / elements; }

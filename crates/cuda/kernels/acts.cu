@@ -128,20 +128,6 @@ KERNEL(MANY_THREADS, pack_many_rows_bf16, ActsArgs) { pack<true, MANY_KEPT, fals
 KERNEL(PARTS_THREADS, pack_parts_f16, ActsArgs) { pack<false, PARTS_KEPT, true>(a); }
 KERNEL(PARTS_THREADS, pack_parts_bf16, ActsArgs) { pack<true, PARTS_KEPT, true>(a); }
 
-// The 8 columns of chunk `i` of a token to the int8 image. The four lanes of 32 columns come together.
-INLINE void put_few(const Float8& x, uint32_t token, uint32_t i, uint8_t* image) {
-    float top = largest(x);
-    top = fmaxf(top, __shfl_xor_sync(WARP, top, 1));
-    top = fmaxf(top, __shfl_xor_sync(WARP, top, 2));
-    const Quantized8 q(x, top);
-    int sum = q.sum + __shfl_xor_sync(WARP, q.sum, 1);
-    sum += __shfl_xor_sync(WARP, sum, 2);
-    uint8_t* const tile = image + i / 32 * FEW_BYTES;
-    const uint32_t piece = i % 32 / 4;
-    *reinterpret_cast<uint2*>(few_quartet(tile, piece, i % 4 * 2, token)) = q.quartets;
-    if (i % 4 == 0) put_few_scale(tile, piece, token, q.scale, sum);
-}
-
 // Rows of up to 8 tokens to the int8 image, one row and some columns a block. The factor of a norm is left to the products:
 // `scale` gets the sum of squares of each block's columns, [row][block].
 KERNEL(FEW_PACK_THREADS, pack_few, ActsArgs) {

@@ -5,6 +5,7 @@
 // columns 64t + 4s + i of t = 0..3, i = 0..3, at place 2t + i % 2 + 8 * (i / 2).
 #pragma once
 #include "ptx.cuh"
+#include "quantize.cuh"
 
 constexpr int GROUP_ROWS = 8;
 constexpr int GROUP_BYTES = 1024;
@@ -28,6 +29,41 @@ INLINE void put_few_scale(uint8_t* tile, uint32_t piece, uint32_t token, float d
     reinterpret_cast<float*>(tile + FEW_SCALES)[piece / 2 * 16 + token / 2 * 4 + piece % 2 * 2 + token % 2] = d;
     const float sum = d * static_cast<float>(codes), high = __uint_as_float(__float_as_uint(sum) & 0xffffe000u);
     reinterpret_cast<float2*>(tile + FEW_SUMS)[token * 8 + piece] = make_float2(high, sum - high);
+}
+
+// The 8 columns of chunk `i` of a token to the int8 image. The four lanes of 32 columns come together.
+INLINE void put_few(const Float8& x, uint32_t token, uint32_t i, uint8_t* image) {
+    float top = largest(x);
+    top = fmaxf(top, __shfl_xor_sync(WARP, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(WARP, top, 2));
+    const Quantized8 q(x, top);
+    int sum = q.sum + __shfl_xor_sync(WARP, q.sum, 1);
+    sum += __shfl_xor_sync(WARP, sum, 2);
+    uint8_t* const tile = image + i / 32 * FEW_BYTES;
+    const uint32_t piece = i % 32 / 4;
+    *reinterpret_cast<uint2*>(few_quartet(tile, piece, i % 4 * 2, token)) = q.quartets;
+    if (i % 4 == 0) put_few_scale(tile, piece, token, q.scale, sum);
+}
+
+// The same of 32 columns from `column` on, of which lane m of 8 has columns 8j + m: these are lanes `2m` of the 16 in `lanes`, or
+// those behind them.
+INLINE void put_few_strided(const float (&x)[4], uint32_t token, uint32_t column, uint32_t m, uint32_t lanes, uint8_t* image) {
+    float top = fmaxf(fmaxf(fabsf(x[0]), fabsf(x[1])), fmaxf(fabsf(x[2]), fabsf(x[3])));
+#pragma unroll
+    for (int step = 2; step <= 8; step *= 2) top = fmaxf(top, __shfl_xor_sync(lanes, top, step));
+    const float inverse = inverse_of(top);
+    uint8_t* const tile = image + column / 256 * FEW_BYTES;
+    const uint32_t piece = column % 256 / 32;
+    int sum = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        const int q = __float2int_rn(x[j] * inverse);
+        few_quartet(tile, piece, 2 * j, token)[quartet_place(m)] = static_cast<uint8_t>(q);
+        sum += q;
+    }
+#pragma unroll
+    for (int step = 2; step <= 8; step *= 2) sum += __shfl_xor_sync(lanes, sum, step);
+    if (m == 0) put_few_scale(tile, piece, token, scale_of(top), sum);
 }
 
 // Two columns for each t of a chunk: lane L has chunk L of the 32 of a tile. Columns beyond `cols` are zeros.

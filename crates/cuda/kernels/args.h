@@ -575,6 +575,16 @@ struct FewArgs {
     const uint8_t* acts;
     // Sums of squares, from which rows have their factor, `[tokens, norm_parts]`; or null.
     const float* squares;
+    // What results are added to, `[tokens, rows]`: of the kernels that add.
+    const float* x;
+    // The sums; or null.
+    float* x_out;
+    // Weights of their norm, `[rows]`.
+    const float* norm;
+    // The int8 image of their norm, but for the factors of rows.
+    uint8_t* image_out;
+    // Their sums of squares, of 32 columns each, `[tokens, out_parts]`.
+    float* squares_out;
     // From one summand of results to the next, behind the first.
     uint64_t slab;
     uint32_t k_tiles;
@@ -584,8 +594,10 @@ struct FewArgs {
     uint32_t norm_parts;
     uint32_t norm_cols;
     float eps;
+    uint32_t out_parts;
+    uint32_t unused;
 };
-static_assert(sizeof(FewArgs) == 136, "FewArgs");
+static_assert(sizeof(FewArgs) == 184, "FewArgs");
 
 // Tokens of one expert, side by side in the image.
 struct ExpertTokenBlock {
@@ -741,7 +753,7 @@ struct AttendArgs {
     uint8_t* cache;
     // `[rows, heads * dim]`
     float* out;
-    // The 16-bit image of the result, in its place; or null.
+    // The image of the result; or null.
     uint8_t* image;
     // Parts of results, `[rows, groups, splits, 8, dim + 2]`.
     float* partial;
@@ -775,8 +787,8 @@ struct AttendArgs {
     uint32_t tails;
     // Groups of 8 rows in the image.
     uint32_t groups;
-    // Whether it is of bf16, else of f16.
-    uint32_t image_bf16;
+    // Image.
+    uint32_t image_kind;
 };
 static_assert(sizeof(AttendArgs) == 232, "AttendArgs");
 

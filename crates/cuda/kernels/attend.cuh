@@ -15,6 +15,7 @@
 #pragma once
 #include "acts.cuh"
 #include "cache.cuh"
+#include "modes.h"
 #include "ptx.cuh"
 
 constexpr int ATTEND_HEADS = 8;   // of one block
@@ -466,7 +467,7 @@ template <uint32_t TYPE, int DIM, int WARPS, bool CLUSTER> struct Attend {
         constexpr int FOURS = DIM / 4;
         // No more than there are threads, as there are two parts at least.
         static_assert(ATTEND_HEADS * FOURS <= 2 * THREADS, "a thread for each");
-        const int all = static_cast<int>(count) * FOURS, each = (all + parts - 1) / parts, i = blockIdx.x * each + threadIdx.x;
+        const int all = static_cast<int>(count) * FOURS, each = ((all + parts - 1) / parts + 15) & ~15, i = blockIdx.x * each + threadIdx.x;
         const int h = i / FOURS, at = i % FOURS * 4;
         const bool own = static_cast<int>(threadIdx.x) < each && i < all;
         float2 part[ATTEND_CLUSTER];
@@ -508,13 +509,20 @@ template <uint32_t TYPE, int DIM, int WARPS, bool CLUSTER> struct Attend {
     // Four values at their dimensions, divided by the sum of weights.
     INLINE void put(int h, int at, const float4& v, float sum) const {
         const float factor = 1.0f / sum;
+        // Threads of 64 dimensions are 16 lanes, of which two begin at the same place of 32 columns and its middle.
+        if (a.image && a.image_kind == IMAGE_INT8) {
+            const float values[4] = {v.x * factor, v.y * factor, v.z * factor, v.w * factor};
+            const uint32_t column = (first_head + h) * DIM + at / 64 * 64 + at % 8 * 8;
+            put_few_strided(values, row, column, at % 64 / 8, 0xffffu << (lane & 16), a.image);
+            return;
+        }
         if (a.image) {
             const float values[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const uint32_t column = (first_head + h) * DIM + at / 64 * 64 + 8 * (at % 8 + i) + at % 64 / 8;
                 uint8_t* chunk = a.image + chunk_offset(row, column / 256, column % 64 / 2, a.groups);
-                const uint32_t bits = a.image_bf16 ? pack_pair<true>(values[i] * factor, 0) : pack_pair<false>(values[i] * factor, 0);
+                const uint32_t bits = a.image_kind == IMAGE_BF16 ? pack_pair<true>(values[i] * factor, 0) : pack_pair<false>(values[i] * factor, 0);
                 reinterpret_cast<uint16_t*>(chunk)[column % 256 / 64 * 2 + column % 2] = static_cast<uint16_t>(bits);
             }
             return;

@@ -4,4 +4,5 @@
 
 FEW_TYPE(q4_k, TileQ4_K)
 FEW_TYPE(q5_k, TileQ5_K)
+FEW(few_q6_k, TileQ6_K, FEW_PLAIN)
 #endif

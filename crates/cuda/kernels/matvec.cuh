@@ -13,6 +13,7 @@
 
 #include "gate.cuh"
 #include "modes.h"
+#include "quantize.cuh"
 #include "tiles.cuh"
 
 constexpr int MATVEC_WARPS = 16;
@@ -24,49 +25,10 @@ constexpr uint32_t MATVEC_PASS = 18;
 // Shared memory after the activations: room of the epilogue and of the sum of squares; the rest is for partial sums, two
 // row tiles at least.
 constexpr int MATVEC_EXTRA = MATVEC_PASS * TILE_ROWS / 2 + MATVEC_WARPS;
+// Bytes of its run that a block asks for before it waits, beside those that it has in registers.
+constexpr uint32_t MATVEC_FETCHED = 32 << 10;
 // Chunks of 8 columns that a thread keeps for a norm: at most 8192 columns.
 constexpr int NORM_CHUNKS = 2;
-
-struct Float8 {
-    float v[8];
-};
-INLINE Float8 load8(const float* p, uint32_t chunk) {
-    const float4 a = __ldcg(reinterpret_cast<const float4*>(p) + 2 * chunk);
-    const float4 b = __ldcg(reinterpret_cast<const float4*>(p) + 2 * chunk + 1);
-    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
-}
-INLINE void store8(float* p, uint32_t chunk, const Float8& x) {
-    reinterpret_cast<float4*>(p)[2 * chunk] = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
-    reinterpret_cast<float4*>(p)[2 * chunk + 1] = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
-}
-INLINE void add8(Float8& x, const Float8& y) {
-#pragma unroll
-    for (int i = 0; i < 8; i++) x.v[i] += y.v[i];
-}
-
-INLINE float largest(const Float8& x) {
-    float top = 0;
-#pragma unroll
-    for (int e = 0; e < 8; e++) top = fmaxf(top, fabsf(x.v[e]));
-    return top;
-}
-// 8 columns in int8, of some whose largest value is `top`.
-struct Quantized8 {
-    float scale;
-    uint2 quartets;
-    int sum;
-    INLINE Quantized8(const Float8& x, float top) : scale(top * (1.0f / 127.0f)), sum(0) {
-        const float inverse = top > 0 ? __fdividef(127.0f, top) : 0.0f;
-        int q[8];
-#pragma unroll
-        for (int e = 0; e < 8; e++) {
-            q[e] = __float2int_rn(x.v[e] * inverse);
-            sum += q[e];
-        }
-        quartets.x = (q[0] & 255) | (q[4] & 255) << 8 | (q[1] & 255) << 16 | q[5] << 24;
-        quartets.y = (q[2] & 255) | (q[6] & 255) << 8 | (q[3] & 255) << 16 | q[7] << 24;
-    }
-};
 
 // The 8 columns of chunk `i` to int8 activations. The two lanes of 16 columns come together.
 INLINE void put_int8(const Float8& x, uint32_t i, uint8_t* acts) {
@@ -420,7 +382,7 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
             float top = fabsf(h);
 #pragma unroll
             for (int o = 8; o; o /= 2) top = fmaxf(top, __shfl_xor_sync(lanes, top, o));
-            const float inverse = top > 0 ? __fdividef(127.0f, top) : 0.0f, d = top * (1.0f / 127.0f);
+            const float inverse = inverse_of(top), d = scale_of(top);
             const int q = __float2int_rn(h * inverse);
             int sum = q;
 #pragma unroll
@@ -451,6 +413,15 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
         }
     }
 
+    // Weights behind those in registers come into the cache that all multiprocessors share, while the kernel waits.
+    INLINE void fetch_more(int lane) const {
+        constexpr uint32_t HELD = MATVEC_WARPS * AHEAD;
+        if (EXPERTS || MIXED || a.segs > (GATED ? 2 : 1) || lane >= (GATED ? 2 : 1)) return;
+        const uint32_t run = (end - begin) / (GATED ? 2 : 1), skip = HELD / (GATED ? 2 : 1);
+        const uint32_t first = GATED ? first_tile / 2 * steps : begin;
+        const uint32_t count = min(run > skip ? run - skip : 0, MATVEC_FETCHED / A::STEP_BYTES / (GATED ? 2 : 1));
+        if (count) prefetch_run(a.seg[lane].tiles + static_cast<size_t>(first + skip) * A::STEP_BYTES, count * A::STEP_BYTES);
+    }
     // The products of the step at `use`.
     INLINE void take(const Regs& o, Cursor& use, float (&sum)[2], uint32_t first, uint32_t pass_end) const {
         const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, t = lane % 4;
@@ -486,6 +457,7 @@ template <class A, class B, bool GATED, bool EXPERTS> struct Matvec {
 #pragma unroll
         for (Regs& o : ahead) load(next, pass_end, lane, o);
         if (EXPERTS && a.seg[0].bias) fetch_biases(warp, lane);
+        if (warp == 0) fetch_more(lane);
         const Float8 norm = early_norm(a);
         // Blocks that end early make room for the next kernel, which then loads weights while others still work.
         let_next_start();

@@ -71,6 +71,12 @@ INLINE void copies_arrive(uint32_t bar) {
 
 // Into the cache that all multiprocessors share.
 INLINE void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+// A run of bytes: both are multiples of 16. Devices without bulk copies fetch nothing.
+INLINE void prefetch_run(const void* p, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
+}
 
 // ---- tensor cores
 
@@ -104,6 +110,12 @@ INLINE void mma_s8(uint32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%10,%10,%10,%10};"
         : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(start));
+}
+// d[16 x 8] = a[16 x 16] b[16 x 8] + start, of int8.
+INLINE void mma_s8(uint32_t (&d)[4], uint32_t a0, uint32_t a1, uint32_t b, uint32_t start) {
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3},{%4,%5},{%6},{%7,%7,%7,%7};"
+        : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+        : "r"(a0), "r"(a1), "r"(b), "r"(start));
 }
 // c[16 x 8] += a[16 x 8] b[8 x 8], of which the first 11 bits of each number count; f32 sums.
 INLINE void mma_tf32(float (&c)[4], float a0, float a1, float a2, float a3, float b0, float b1) {
@@ -164,12 +176,16 @@ INLINE float4 load_of_block4(const void* p, uint32_t block) {
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address_in_block(p, block)) : "memory");
     return v;
 }
+INLINE void store_in_block(const void* p, uint32_t block, float v) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in_block(p, block)), "f"(v) : "memory");
+}
 #else
 constexpr bool HAS_CLUSTERS = false;
 INLINE constexpr uint32_t cluster_blocks() { return 1; }
 INLINE void cluster_arrive() {}
 INLINE void cluster_wait() {}
 INLINE void cluster_barrier() {}
+INLINE void store_in_block(float* p, uint32_t, float v) { *p = v; }
 INLINE float2 load_of_block2(const void* p, uint32_t) { return *static_cast<const float2*>(p); }
 INLINE float4 load_of_block4(const void* p, uint32_t) { return *static_cast<const float4*>(p); }
 #endif

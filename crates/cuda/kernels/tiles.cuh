@@ -26,15 +26,12 @@
 //   F16, BF16 4 x 2048  for each 16 columns: [2r + 8 columns][chunk]
 // A STEP is the piece that a warp of the mat-vec kernel takes at once: a tile, half of one (Q8_0) or a quarter (floats).
 #pragma once
-#include "ptx.cuh"
+#include "quantize.cuh"
 
 constexpr int TILE_ROWS = 16;
 constexpr int TILE_COLS = 256;
 // int8 activations of 256 columns: 256 bytes and 16 pairs (d, d * sum).
 constexpr int ACTS8_BYTES = 384;
-
-// Where a column lies among the bytes of the two quartets of its 8.
-INLINE uint32_t quartet_place(uint32_t c) { return (c & 2) * 2 + (c & 1) * 2 + (c >> 2 & 1); }
 
 // The place of a lane's chunk among 32. Chunks of a group of 8 lanes fill 128 bytes, and so do those of 8 rows (`lane / 4`)
 // with one `lane % 4`: neither way of reading them meets a bank of shared memory twice.

@@ -9,22 +9,16 @@ use wootz_graph::{
     Sampling, StepInputs, StepOutput, StepTime, Ticket, sampling,
 };
 
-use crate::args::{InputsArgs, Mut, Ptr};
-use crate::machine::{DeviceBuffer, HostBuffer, Kernel, Launch, Machine, OwnedMark, Recorded};
+use crate::machine::{DeviceBuffer, HostBuffer, Launch, Machine, OwnedMark, Recorded};
 use crate::pick::Picker;
 use crate::program::{self, Forms, Resolver, RopeSlot, TAIL_BUFFERS, Value, Workspace};
 use crate::rope;
 use crate::select::Kernels;
-use crate::step::StepPlaces;
+use crate::step::{self, StepPlaces};
 use crate::weights::Weights;
 
 /// Steps that may be under way at once.
 const SLOTS: usize = 4;
-/// Threads of a block that takes inputs, words that each has on their way, and blocks at most: the way to the host's memory
-/// takes no more at once.
-const INPUT_THREADS: u32 = 256;
-const INPUT_WORDS: u32 = 4;
-const MOST_INPUT_BLOCKS: u32 = 16;
 
 /// A plan that is ready to run.
 struct Program {
@@ -90,8 +84,9 @@ pub(crate) struct CudaExecutor {
     /// Parts of results of the kernel that runs, and counters.
     partial: DeviceBuffer,
     counters: DeviceBuffer,
-    /// Summands that a step leaves to the next.
+    /// Summands and images of activations that a step leaves to the next.
     summands: DeviceBuffer,
+    images: DeviceBuffer,
     programs: Vec<Program>,
     picker: Picker,
     slots: Vec<Slot>,
@@ -141,6 +136,7 @@ impl CudaExecutor {
             partial: DeviceBuffer::new(&machine, 0, "parts of sums")?,
             counters: DeviceBuffer::new(&machine, 0, "counters")?,
             summands: DeviceBuffer::new(&machine, 0, "summands")?,
+            images: DeviceBuffer::new(&machine, 0, "images of activations")?,
             programs: Vec::new(),
             picker: Picker::new(&machine)?,
             slots,
@@ -190,9 +186,9 @@ impl CudaExecutor {
     }
 
     /// Resolves a program's launches, with the workspace that they need.
-    fn resolve(&self, program: &mut Program) -> Result<[usize; 3], RunError> {
-        let [_, partial, counters, summands] = self.shared_places();
-        let workspace = Workspace::new(partial, counters, summands);
+    fn resolve(&self, program: &mut Program) -> Result<[usize; 4], RunError> {
+        let [_, places @ ..] = self.shared_places();
+        let workspace = Workspace::new(places);
         let mut variants = Vec::new();
         for apart in [true, false] {
             let resolver = Resolver {
@@ -202,6 +198,7 @@ impl CudaExecutor {
                 forms: &program.forms,
                 tails: program.tails.address(),
                 parts: RefCell::default(),
+                added: RefCell::default(),
                 workspace: &workspace,
                 properties: self.machine.properties(),
                 weights: &self.weights,
@@ -230,14 +227,14 @@ impl CudaExecutor {
     }
 
     /// Where the memory that plans share lies.
-    fn shared_places(&self) -> [u64; 4] {
-        [&self.arena, &self.partial, &self.counters, &self.summands].map(DeviceBuffer::address)
+    fn shared_places(&self) -> [u64; 5] {
+        [&self.arena, &self.partial, &self.counters, &self.summands, &self.images].map(DeviceBuffer::address)
     }
 
     /// Makes room for a program's values and workspace; what was there is lost, and all programs are resolved again.
     fn reserve(&mut self, program: &mut Program) -> Result<(), RunError> {
         let arena = program.plan.arena_bytes;
-        let [partial, counters, summands] = self.resolve(program)?;
+        let [partial, counters, summands, images] = self.resolve(program)?;
         let before = self.shared_places();
         let mut refused = None;
         for (buffer, bytes, what) in [
@@ -245,6 +242,7 @@ impl CudaExecutor {
             (&mut self.partial, partial, "parts of sums"),
             (&mut self.counters, counters, "counters"),
             (&mut self.summands, summands, "summands"),
+            (&mut self.images, images, "images of activations"),
         ] {
             let old = buffer.bytes();
             if old >= bytes {
@@ -305,7 +303,7 @@ impl CudaExecutor {
         let blocks: Vec<u32> = self.layout.groups.iter().map(|g| g.blocks).collect();
         program.places.fill(inputs, outputs, &blocks, &mut slot.inputs)?;
         // The buffer is written again only after the step's mark is reached.
-        self.machine.launch_early(&take_inputs(&slot.inputs, program.inputs.address(), in_bytes))?;
+        self.machine.launch_early(&step::take(&slot.inputs, program.inputs.address(), in_bytes))?;
         let output = program.output;
         // Tokens of one sequence stand together.
         let apart = inputs.sequences.array_windows().all(|[a, b]| a != b);
@@ -381,14 +379,6 @@ impl CudaExecutor {
     }
 }
 
-/// The launch that brings a step's inputs to their place, in words of 8 bytes.
-fn take_inputs(from: &HostBuffer, to: u64, bytes: usize) -> Launch {
-    let words = (bytes / 8) as u32;
-    let args = InputsArgs { from: Ptr::new(from.address()), to: Mut::new(to), words, unused: 0 };
-    let blocks = words.div_ceil(INPUT_THREADS * INPUT_WORDS).clamp(1, MOST_INPUT_BLOCKS);
-    Launch::new(Kernel::new("inputs", "take_inputs"), [blocks, 1, 1], INPUT_THREADS, &args)
-}
-
 /// Quantised caches hold whole groups of 32 elements.
 fn check_heads(layout: &CacheLayout) -> Result<(), RunError> {
     for spec in &layout.caches {
@@ -418,6 +408,7 @@ impl Executor for CudaExecutor {
                 + self.partial.bytes()
                 + self.counters.bytes()
                 + self.summands.bytes()
+                + self.images.bytes()
                 + self.picker.bytes()
                 + programs.sum::<usize>()) as u64,
         }

@@ -6,6 +6,7 @@ use wootz_graph::{Picked, RunError, Sampling};
 
 use crate::args::{Mut, PickArgs, PickEdit, PickRow, Ptr};
 use crate::machine::{DeviceBuffer, HostBuffer, Kernel, Launch, Machine};
+use crate::step;
 
 /// Rows of a step at most.
 const MOST_ROWS: usize = 1 << 16;
@@ -108,7 +109,7 @@ impl Picker {
             }
         };
         let rows: Vec<PickRow> = sampling.iter().map(row).collect();
-        let bytes = size_of_val(&*rows) + size_of_val(&*edits);
+        let bytes = (size_of_val(&*rows) + size_of_val(&*edits)).next_multiple_of(8);
         if staging.len() < bytes {
             *staging = HostBuffer::new(&self.machine, bytes.next_power_of_two())?;
         }
@@ -133,10 +134,9 @@ impl Picker {
                 self.sent.clear();
             }
         }
-        // Greedy steps have the same parameters again and again, and a copy is time between two kernels.
+        // Greedy steps have the same parameters again and again. The staging buffer is the caller's until the step is over.
         if self.sent != staging[..bytes] {
-            // SAFETY: the staging buffer is the caller's until the step is over.
-            unsafe { self.machine.copy_in(self.inputs.address(), &staging[..bytes])? };
+            self.machine.launch_early(&step::take(staging, self.inputs.address(), bytes))?;
             self.sent.clear();
             self.sent.extend_from_slice(&staging[..bytes]);
         }

@@ -6,6 +6,23 @@
 use wootz_graph::op::Sections;
 use wootz_graph::{BLOCK_TOKENS, Graph, GraphKey, NO_BLOCK, RunError, StepInputs};
 
+use crate::args::{InputsArgs, Mut, Ptr};
+use crate::machine::{HostBuffer, Kernel, Launch};
+
+/// Threads of a block that takes inputs, words that each has on their way, and blocks at most: the way to the host's memory
+/// takes no more at once.
+const INPUT_THREADS: u32 = 256;
+const INPUT_WORDS: u32 = 4;
+const MOST_INPUT_BLOCKS: u32 = 16;
+
+/// The launch that brings bytes of the host's memory to the device, whole words of 8.
+pub(crate) fn take(from: &HostBuffer, to: u64, bytes: usize) -> Launch {
+    let words = (bytes / 8) as u32;
+    let args = InputsArgs { from: Ptr::new(from.address()), to: Mut::new(to), words, unused: 0 };
+    let blocks = words.div_ceil(INPUT_THREADS * INPUT_WORDS).clamp(1, MOST_INPUT_BLOCKS);
+    Launch::new(Kernel::new("inputs", "take_inputs"), [blocks, 1, 1], INPUT_THREADS, &args)
+}
+
 /// Where the block tables of a cache group lie, in bytes from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupPlaces {

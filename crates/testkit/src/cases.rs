@@ -89,13 +89,75 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// Cases that are large enough for kernels which devices keep for large products. Each takes half a minute, most of it to
+/// Cases that are large enough for kernels which devices keep for large products. Each takes up to half a minute, most of it to
 /// make its weights.
 pub fn large() -> Vec<Case> {
     vec![
-        feed_forward(WeightType::Q4_K, WeightType::Q5_K, 3),
+        feed_forward(WeightType::Q4_K, WeightType::Q6_K, 3),
         feed_forward(WeightType::Q5_K, WeightType::Q4_K, 8),
+        layer(WeightType::Q4_K),
+        layer(WeightType::Q5_K),
     ]
+}
+
+/// A whole layer with a large gated unit: tokens of eight sequences, then of three of them.
+fn layer(ty: WeightType) -> Case {
+    const DIM: usize = 2048;
+    const KV: usize = 512;
+    const INNER: usize = 8704;
+    let (heads, kv_heads, dim) = (16, 4, 128);
+    let attention = Attention {
+        cache: CacheId(0),
+        heads,
+        scale: 1.0 / (dim as f32).sqrt(),
+        softcap: None,
+        window: None,
+        causal: true,
+        sinks: None,
+    };
+    let mut case = simple(
+        format!("a layer of {ty} with a large gated unit"),
+        EXPERTS_QUANTISED,
+        1,
+        &[DIM],
+        |w, rng| {
+            w.random(rng, "norm", WeightType::F32, 1, DIM, 1.0);
+            for (name, rows) in [("q", DIM), ("k", KV), ("v", KV), ("o", DIM)] {
+                w.random(rng, name, ty, rows, DIM, 0.1);
+            }
+            w.random(rng, "gate", ty, INNER, DIM, 0.02);
+            w.random(rng, "up", ty, INNER, DIM, 0.02);
+            w.random(rng, "down", WeightType::Q6_K, DIM, INNER, 0.02);
+            w.random(rng, "next", WeightType::Q8_0, 64, DIM, 0.02);
+        },
+        move |b, ins| {
+            let h = rms_norm(b, ins[0], "norm");
+            let [q, k, v] = ["q", "k", "v"].map(|name| {
+                let weight = b.weight(name);
+                b.linear(h, weight, None, name)
+            });
+            b.store_kv(CacheId(0), k, v);
+            let y = b.attention(q, attention);
+            let o = b.weight("o");
+            let y = b.linear(y, o, None, "o");
+            let x = b.add(ins[0], y, "residual");
+            let x = gated_unit(b, x);
+            let h = rms_norm(b, x, "norm");
+            let next = b.weight("next");
+            b.linear(h, next, None, "next")
+        },
+    );
+    case.kv_type = KvType::F16;
+    case.caches = vec![CacheSpec { layer: 0, group: 0, kv_heads, k_dim: dim, v_dim: dim, state: 0 }];
+    let mut rng = Rng::new(6);
+    let mut step = |position: i32, sequences: Vec<u32>| CaseStep {
+        tokens: sequences.iter().map(|_| rng.below(TABLE) as i32).collect(),
+        positions: vec![position; sequences.len()],
+        sequences,
+        ..CaseStep::default()
+    };
+    case.steps = vec![step(0, (0..8).collect()), step(1, (0..8).collect()), step(2, vec![5, 0, 3])];
+    case
 }
 
 /// The second half of a layer, and a product of the norm after it.

@@ -130,6 +130,16 @@ args! {
         acts: Ptr<u8>,
         /// Sums of squares, from which rows have their factor, `[tokens, norm_parts]`; or null.
         squares: Ptr<f32>,
+        /// What results are added to, `[tokens, rows]`: of the kernels that add.
+        x: Ptr<f32>,
+        /// The sums; or null.
+        x_out: Mut<f32>,
+        /// Weights of their norm, `[rows]`.
+        norm: Ptr<f32>,
+        /// The int8 image of their norm, but for the factors of rows.
+        image_out: Mut<u8>,
+        /// Their sums of squares, of 32 columns each, `[tokens, out_parts]`.
+        squares_out: Mut<f32>,
         /// From one summand of results to the next, behind the first.
         slab: u64,
         k_tiles: u32,
@@ -139,6 +149,8 @@ args! {
         norm_parts: u32,
         norm_cols: u32,
         eps: f32,
+        out_parts: u32,
+        unused: u32,
     }
 
     /// Tokens of one expert, side by side in the image.
@@ -288,7 +300,7 @@ args! {
         cache: Mut<u8>,
         /// `[rows, heads * dim]`
         out: Mut<f32>,
-        /// The 16-bit image of the result, in its place; or null.
+        /// The image of the result; or null.
         image: Mut<u8>,
         /// Parts of results, `[rows, groups, splits, 8, dim + 2]`.
         partial: Mut<f32>,
@@ -322,8 +334,8 @@ args! {
         tails: u32,
         /// Groups of 8 rows in the image.
         groups: u32,
-        /// Whether it is of bf16, else of f16.
-        image_bf16: u32,
+        /// Image.
+        image_kind: u32,
     }
 
     /// Causal attention of tiles of rows.

@@ -119,6 +119,14 @@ pub(crate) fn scratch_bytes(graph: &Graph, attend: &Attend) -> usize {
     2 * (q + k)
 }
 
+/// Images of a result, in the order of kernels/modes.h.
+#[derive(Clone, Copy)]
+enum Image {
+    F16 = 0,
+    Bf16 = 1,
+    Int8 = 2,
+}
+
 impl Resolver<'_> {
     /// The launches of attention of tokens of different sequences, with what happens before.
     pub(super) fn attend(&self, step: &Step) -> Result<Vec<Launch>, RunError> {
@@ -158,10 +166,12 @@ impl Resolver<'_> {
             ..rows
         };
         let id = graph.node(attend.attention).outs[0];
-        if let Some(bf16) = self.forms.image(id, apart) {
+        if let Some(added) = self.added(id) {
+            (args.image, args.image_kind) = (Mut::new(added.acts), Image::Int8 as u32);
+        } else if let Some(bf16) = self.forms.image(id, apart) {
             args.image = out.out();
             args.groups = batch::image_groups(q.most);
-            args.image_bf16 = u32::from(bf16);
+            args.image_kind = if bf16 { Image::Bf16 } else { Image::F16 } as u32;
         }
         if let Some(Op::Rope(rope)) = attend.ropes.map(|(q, _)| &graph.node(q).op) {
             args.rope = Ptr::new(self.rope_slot(rope)?.table.address());
@@ -259,7 +269,7 @@ impl Resolver<'_> {
             tails: 0,
             image: Mut::NULL,
             groups: 0,
-            image_bf16: 0,
+            image_kind: 0,
         })
     }
 

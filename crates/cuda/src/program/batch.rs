@@ -132,6 +132,10 @@ impl Resolver<'_> {
         let graph = &self.plan.graph;
         let products = Products::of(graph, &step.nodes);
         let (x, y) = products.input(graph);
+        if let Some(added) = self.added(x) {
+            return Ok(vec![added.launch]);
+        }
+        let left = y.and_then(|y| self.added(y));
         let value = self.value(x)?;
         let scratch = step.scratch.ok_or_else(|| RunError::Plan("products without scratch memory".into()))?;
         let image = self.arena + scratch.offset as u64;
@@ -182,7 +186,7 @@ impl Resolver<'_> {
                 self.properties.shared_per_block,
             );
             if let Some(few) = few.filter(|_| packed.is_none()) {
-                launches.extend(self.few(&few, &products, &own, &acts, image)?);
+                launches.extend(self.few(&few, &products, &own, &acts, image, left.as_ref())?);
                 acts.x_out = Mut::NULL;
                 continue;
             }

@@ -25,6 +25,7 @@ use crate::machine::{DeviceBuffer, Launch, Properties};
 use crate::select::{self, Kernels};
 use crate::step::{OUTPUTS, StepPlaces, TOKENS};
 use crate::weights::Weights;
+pub(crate) use few::Added;
 pub(crate) use forms::{Forms, TAIL_BUFFERS, has_fast_attend};
 
 /// Cosines and sines of the step's positions, for all layers whose rotary embedding has the same attributes.
@@ -91,14 +92,17 @@ pub(crate) struct Workspace {
     pub(crate) partial: u64,
     pub(crate) counters: u64,
     pub(crate) summands: u64,
+    /// Images of activations that a step leaves to the next.
+    pub(crate) images: u64,
     partial_bytes: Cell<usize>,
     count: Cell<usize>,
     summand_bytes: Cell<usize>,
+    image_bytes: Cell<usize>,
 }
 
 impl Workspace {
-    pub(crate) fn new(partial: u64, counters: u64, summands: u64) -> Workspace {
-        Workspace { partial, counters, summands, ..Workspace::default() }
+    pub(crate) fn new([partial, counters, summands, images]: [u64; 4]) -> Workspace {
+        Workspace { partial, counters, summands, images, ..Workspace::default() }
     }
 
     /// Bytes of parts, and counters, of one kernel.
@@ -112,9 +116,14 @@ impl Workspace {
         self.summand_bytes.set(self.summand_bytes.get().max(bytes));
     }
 
-    /// Bytes of parts, of counters and of summands of what needs most.
-    pub(crate) fn needed(&self) -> [usize; 3] {
-        [self.partial_bytes.get(), 4 * self.count.get(), self.summand_bytes.get()]
+    /// Bytes of images.
+    pub(crate) fn need_images(&self, bytes: usize) {
+        self.image_bytes.set(self.image_bytes.get().max(bytes));
+    }
+
+    /// Bytes of parts, of counters, of summands and of images of what needs most.
+    pub(crate) fn needed(&self) -> [usize; 4] {
+        [self.partial_bytes.get(), 4 * self.count.get(), self.summand_bytes.get(), self.image_bytes.get()]
     }
 }
 
@@ -130,6 +139,8 @@ pub(crate) struct Resolver<'a> {
     pub(crate) tails: u64,
     /// What the products of several rows resolved so far have left in parts.
     pub(crate) parts: RefCell<HashMap<ValueId, Tails>>,
+    /// Products that add to a row, by what they read and by what they would have left.
+    pub(crate) added: RefCell<HashMap<ValueId, Added>>,
     pub(crate) workspace: &'a Workspace,
     pub(crate) properties: Properties,
     pub(crate) weights: &'a Weights,
@@ -151,7 +162,8 @@ impl Resolver<'_> {
     pub(crate) fn launches(&self) -> Result<Vec<Vec<Launch>>, RunError> {
         let mut tables_made = vec![false; self.ropes.len()];
         let mut steps = Vec::with_capacity(self.plan.steps.len());
-        for step in &self.plan.steps {
+        for (index, step) in self.plan.steps.iter().enumerate() {
+            self.find_added(&self.plan.steps[index..])?;
             let mut launches = Vec::new();
             for node in &step.nodes {
                 let Op::Rope(rope) = &self.plan.graph.node(*node).op else { continue };

@@ -7,6 +7,7 @@ use wootz_graph::{
 };
 use wootz_quant::WeightType;
 
+use super::few::Joint;
 use super::forms::{Forms, has_fast_attend};
 use crate::{CudaBackend, CudaOptions, Kernels};
 
@@ -152,14 +153,18 @@ fn plain_kernels_take_one_node_each_but_a_sum_with_its_norm() {
     assert!(plan.steps.iter().all(|s| s.nodes.len() == 1 || s.kernel == "add+norm"));
 }
 
-fn forms(table: &WeightTable, ty: KvType, tokens: u32) -> (Plan, Forms) {
-    let plan = plan_of_sequences(table, tokens, tokens, Kernels::Fast);
-    let layout = CacheLayout {
+fn layout(plan: &Plan, ty: KvType) -> CacheLayout {
+    CacheLayout {
         caches: plan.graph.caches.clone(),
         groups: vec![CacheGroup { reach: Reach::Full, blocks: 8 }],
         k_type: ty,
         v_type: ty,
-    };
+    }
+}
+
+fn forms(table: &WeightTable, ty: KvType, tokens: u32) -> (Plan, Forms) {
+    let plan = plan_of_sequences(table, tokens, tokens, Kernels::Fast);
+    let layout = layout(&plan, ty);
     let forms = Forms::new(&plan, table, has_fast_attend(&plan, &layout), ty);
     (plan, forms)
 }
@@ -203,6 +208,24 @@ fn products_of_several_rows_are_left_to_readers_that_add() {
     }
     assert!(!forms.takes_parts(made_by(&plan, "head"), true), "results are whole");
     assert!(!forms.takes_parts(made_by(&plan, "glu"), true), "a gate needs whole sums");
+}
+
+#[test]
+fn a_product_between_attention_and_a_norm_adds_to_the_row() {
+    let joint = |ty: KvType, tokens: u32, apart: bool, first: usize| {
+        let table = weights(WeightType::Q4_K);
+        let (plan, forms) = forms(&table, ty, tokens);
+        let layout = layout(&plan, ty);
+        Joint::at(&plan.graph, &layout, &forms, apart, &plan.steps[first..]).is_some()
+    };
+    // The steps: embed, products, attend, products, …
+    assert!(joint(KvType::F16, 8, true, 2));
+    assert!(joint(KvType::BF16, 8, true, 2), "int8 has a scale for each 32 columns");
+    assert!(!joint(KvType::F16, 8, true, 1), "attention comes first");
+    assert!(!joint(KvType::F16, 8, true, 4), "of gated products");
+    assert!(!joint(KvType::F16, 8, false, 2), "other kernels come between");
+    assert!(!joint(KvType::F32, 8, true, 2), "attention has no fast kernel");
+    assert!(!joint(KvType::F16, 1, true, 2), "one row has its own kernels");
 }
 
 #[test]
