@@ -410,20 +410,27 @@ impl Op for WriteRows<'_> {
 /// Columns that are rounded to bf16 together.
 const ROUNDED: usize = 64;
 
-/// Rounds `x`, at most [`ROUNDED`] elements, to bf16 in the upper halves of words.
+/// Rounds `x`, at most [`ROUNDED`] elements, to bf16: in the upper halves of words, or in pairs.
 ///
 /// # Safety
 /// The processor has `S`.
 #[inline(always)]
 unsafe fn round<S: Simd>(x: &[f32], out: &mut [u32; ROUNDED]) {
+    let mut words = [0; ROUNDED];
     let (x, rest) = x.as_chunks::<LANES>();
-    let (out, _) = out.as_chunks_mut::<LANES>();
     let mut last = [0.0; LANES];
     last[..rest.len()].copy_from_slice(rest);
     let last = Some(&last).filter(|_| !rest.is_empty());
-    for (x, out) in x.iter().chain(last).zip(out) {
+    for (x, words) in x.iter().chain(last).zip(words.as_chunks_mut::<LANES>().0) {
         // SAFETY: both are a vector; the processor has `S`.
-        unsafe { S::f_store(out.as_mut_ptr().cast(), bf16::rounded::<S>(S::f_load(x.as_ptr()))) }
+        unsafe { S::f_store(words.as_mut_ptr().cast(), bf16::rounded::<S>(S::f_load(x.as_ptr()))) }
+    }
+    if S::BF16_BYTES == 2 {
+        for (out, [high, low]) in out.iter_mut().zip(words.as_chunks().0) {
+            *out = high | low >> 16;
+        }
+    } else {
+        *out = words;
     }
 }
 
@@ -488,6 +495,8 @@ impl WriteRows<'_> {
     /// `R` rows from `first` on as bf16, some columns of all of them at a time.
     #[inline(always)]
     unsafe fn rounded<S: Simd, const R: usize>(&self, first: usize) {
+        let pairs = S::BF16_BYTES == 2;
+        let slot = self.slot + first;
         let mut rows = [[0u32; ROUNDED]; R];
         for column in (0..self.cols).step_by(ROUNDED) {
             let columns = ROUNDED.min(self.cols - column);
@@ -497,20 +506,12 @@ impl WriteRows<'_> {
                     round::<S>(&self.x[(first + r) * self.cols + column..][..columns], row);
                 }
                 let out = self.out.add(column * S::BF16_BYTES * self.tokens);
-                let slot = self.slot + first;
-                if S::BF16_BYTES == 4 {
-                    for i in 0..columns {
-                        let word: [u32; R] = std::array::from_fn(|r| rows[r][i]);
-                        out.add(4 * (i * self.tokens + slot)).cast::<[u32; R]>().write_unaligned(word);
-                    }
-                    continue;
+                for i in 0..if pairs { columns / 2 } else { columns } {
+                    let words: [u32; R] = std::array::from_fn(|r| rows[r][i]);
+                    out.add(4 * (i * self.tokens + slot)).cast::<[u32; R]>().write_unaligned(words);
                 }
-                for i in 0..columns / 2 {
-                    let word: [u32; R] = std::array::from_fn(|r| rows[r][2 * i] | rows[r][2 * i + 1] >> 16);
-                    out.add(4 * (i * self.tokens + slot)).cast::<[u32; R]>().write_unaligned(word);
-                }
-                if columns % 2 > 0 {
-                    let last: [u16; R] = std::array::from_fn(|r| (rows[r][columns - 1] >> 16) as u16);
+                if pairs && columns % 2 > 0 {
+                    let last: [u16; R] = std::array::from_fn(|r| (rows[r][columns / 2] >> 16) as u16);
                     let at = 2 * ((columns - 1) * self.tokens + slot);
                     out.add(at).cast::<[u16; R]>().write_unaligned(last);
                 }
