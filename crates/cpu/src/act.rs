@@ -507,11 +507,11 @@ impl WriteRows<'_> {
                 }
                 let out = self.out.add(column * S::BF16_BYTES * self.tokens);
                 for i in 0..if pairs { columns / 2 } else { columns } {
-                    let words: [u32; R] = std::array::from_fn(|r| rows[r][i]);
+                    let words = rows.each_ref().map(|row| row[i]);
                     out.add(4 * (i * self.tokens + slot)).cast::<[u32; R]>().write_unaligned(words);
                 }
-                if pairs && columns % 2 > 0 {
-                    let last: [u16; R] = std::array::from_fn(|r| (rows[r][columns / 2] >> 16) as u16);
+                if pairs && !columns.is_multiple_of(2) {
+                    let last = rows.each_ref().map(|row| (row[columns / 2] >> 16) as u16);
                     let at = 2 * ((columns - 1) * self.tokens + slot);
                     out.add(at).cast::<[u16; R]>().write_unaligned(last);
                 }

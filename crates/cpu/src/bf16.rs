@@ -11,9 +11,11 @@ use crate::isa::Simd;
 const LEAST: f32 = f32::from_bits((127 - 56) << 23);
 
 /// A weight as it is multiplied, given its bits.
+#[inline]
 pub(crate) fn weight(bits: [u8; 2]) -> [u8; 2] {
-    let magnitude = u16::from_le_bytes(bits) & 0x7fff;
-    if u32::from(magnitude) << 16 < LEAST.to_bits() { [0; 2] } else { bits }
+    // Signed, as vectors compare.
+    let magnitude = (u16::from_le_bytes(bits) & 0x7fff).cast_signed();
+    if magnitude < (LEAST.to_bits() >> 16) as i16 { [0; 2] } else { bits }
 }
 
 /// `x` rounded to the nearest bf16, ties to even, in the upper halves of the lanes, and zero if tiny; NaN where `x` is not

@@ -320,7 +320,7 @@ fn bf16_of_any_size_give_the_same_bits() {
         let mut values = |count: usize| -> Vec<u32> {
             let value = |_| {
                 let (sign, exponent) = (rng.next() >> 63, lowest + (rng.next() >> 40) % 15);
-                (sign << 31 | exponent << 23 | (rng.next() >> 41) % (1 << 23)) as u32
+                (sign << 31 | exponent << 23 | ((rng.next() >> 41) % (1 << 23))) as u32
             };
             (0..count).map(value).collect()
         };

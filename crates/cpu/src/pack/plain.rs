@@ -32,20 +32,24 @@ pub(super) fn unpack_2(lane: &Lane<'_>, dst: &mut [u8]) {
 
 /// Packs rows of BF16, tiny elements as zero.
 pub(super) fn pack_bf16(rows: &[u8], row_bytes: usize, group: &mut [u8]) {
-    for (b, columns) in group.chunks_mut(COLUMNS * LANES * 2).enumerate() {
+    let paired = row_bytes / 4 * 4;
+    let (pairs, alone) = group.split_at_mut(paired * LANES);
+    for (b, columns) in pairs.chunks_mut(COLUMNS * LANES * 2).enumerate() {
         let (words, _) = columns.as_chunks_mut::<4>();
         let first = b * COLUMNS * 2;
         for (lane, row) in rows.chunks_exact(row_bytes).enumerate() {
-            let (pairs, _) = row[first..].as_chunks::<4>();
-            for (word, [a, b, c, d]) in words[lane..].iter_mut().step_by(LANES).zip(pairs) {
-                let ([a, b], [c, d]) = (bf16::weight([*a, *b]), bf16::weight([*c, *d]));
-                *word = [c, d, a, b];
+            let mut elements = [[0; 2]; COLUMNS];
+            for (to, bits) in elements.iter_mut().zip(row[first..].as_chunks().0) {
+                *to = bf16::weight(*bits);
+            }
+            for (word, [[a, b], [c, d]]) in
+                words[lane..].iter_mut().step_by(LANES).zip(elements.as_chunks().0)
+            {
+                *word = [*c, *d, *a, *b];
             }
         }
     }
-    let paired = row_bytes / 4 * 4;
-    let (alone, _) = group[paired * LANES..].as_chunks_mut::<2>();
-    for (to, row) in alone.iter_mut().zip(rows.chunks_exact(row_bytes)) {
+    for (to, row) in alone.as_chunks_mut().0.iter_mut().zip(rows.chunks_exact(row_bytes)) {
         *to = bf16::weight([row[paired], row[paired + 1]]);
     }
 }
