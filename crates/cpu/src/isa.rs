@@ -248,6 +248,7 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn f_store_f16(p: *mut u8, a: Self::F);
     /// Adds the products of two columns of bf16, pairs in the lanes of `w`, with `T` tokens at `a`: the column in the high
     /// half first, then that in the low half, each sum rounded. Activations are pairs alike, or two f32 `T` elements apart.
+    /// Nothing is subnormal: see [`bf16`](crate::bf16).
     #[inline(always)]
     unsafe fn add_bf16_pairs<const T: usize>(sums: &mut [Self::F; T], w: Self::I, a: *const u8) {
         // SAFETY: as the caller promises.
