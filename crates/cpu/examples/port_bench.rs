@@ -68,6 +68,11 @@ mod x86 {
             eight!("vpdpbusd zmm", ", zmm24, dword ptr [{p}]{{1to16}}")
         };
     }
+    macro_rules! bf16_broadcasts {
+        () => {
+            eight!("vdpbf16ps zmm", ", zmm24, dword ptr [{p}]{{1to16}}")
+        };
+    }
     macro_rules! additions {
         () => {
             eight!("vpaddd zmm1", ", zmm24, zmm25")
@@ -94,6 +99,15 @@ mod x86 {
         let mut peak = f64::INFINITY;
         time!(peak, "dot products", 16, dots!(), dots!());
         time!(peak, "dot products of a broadcast from memory", 16, broadcasts!(), broadcasts!());
+        if wootz_cpu::Isa::Avx512Bf16.is_available() {
+            time!(
+                peak,
+                "dot products of bf16, of a broadcast from memory",
+                16,
+                bf16_broadcasts!(),
+                bf16_broadcasts!()
+            );
+        }
         time!(peak, "and an addition each", 8, dots!(), additions!());
         time!(peak, "and a conversion to f32 each", 8, dots!(), conversions!());
         time!(peak, "and a 32-bit product each", 8, dots!(), products!());

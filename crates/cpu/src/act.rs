@@ -3,6 +3,8 @@
 //! Tokens are grouped in tiles of up to [`Simd::TOKENS`]; inside a tile every value lies token beside token, so
 //! that a kernel reads one tile from front to back. Per block of a tile of `t` tokens:
 //! * [`ActForm::Float`]: `x[cols][t]` f32;
+//! * [`ActForm::Bf16`]: as `Float`, rounded; with [`Simd::BF16_BYTES`] 2 `x[cols / 2][t]` pairs of bf16, the first in the
+//!   high half, and where there is a last one without a partner `[t]` of 16 bits;
 //! * [`ActForm::Int8`]: `q[8][t]` groups of four i8, or `q[4][t]` of eight ([`Simd::EIGHTS`]), `d[t]` f32, `m[t]` one of
 //!   eight words of 256 elements, the scale rounded to f16, `d16[t]` f32, with `s16[t]` f32 (`d16` times the sum of `q`), and
 //!   the start values of the integer sums for code offsets 8, 16 and 128, `[t]` each, and for offset 32 `[2][t]`, one for
@@ -22,7 +24,7 @@
 
 use crate::isa::{LANES, Op, Simd};
 use crate::memory::Buffer;
-use crate::{CpuError, Isa};
+use crate::{CpuError, Isa, bf16};
 use std::ops::Range;
 use wootz_quant::WeightType;
 
@@ -31,6 +33,8 @@ use wootz_quant::WeightType;
 pub enum ActForm {
     /// f32 as they are.
     Float,
+    /// Rounded to bf16, tiny ones to zero.
+    Bf16,
     /// int8 with one scale for 32 elements.
     Int8,
 }
@@ -43,6 +47,7 @@ impl ActForm {
             Q8_0 | Q4_0 | Q4_1 | Q5_0 | Q5_1 | IQ4_NL | MXFP4 | Q2_K | Q3_K | Q4_K | Q5_K | Q6_K | IQ4_XS => {
                 ActForm::Int8
             }
+            BF16 => ActForm::Bf16,
             _ => ActForm::Float,
         }
     }
@@ -50,16 +55,17 @@ impl ActForm {
     /// Elements that share a scale.
     pub const fn block(self) -> usize {
         match self {
-            ActForm::Float => 1,
+            ActForm::Float | ActForm::Bf16 => 1,
             ActForm::Int8 => BLOCK,
         }
     }
 
-    /// Bytes of one block of one token, with or without what [`Simd::MAGNITUDES`] adds.
-    pub(crate) const fn block_bytes(self, magnitudes: bool) -> usize {
+    /// Bytes of one block of one token.
+    pub(crate) const fn block_bytes<S: Simd>(self) -> usize {
         match self {
             ActForm::Float => 4,
-            ActForm::Int8 => field::ABS + if magnitudes { 64 } else { 0 },
+            ActForm::Bf16 => S::BF16_BYTES,
+            ActForm::Int8 => field::ABS + if S::MAGNITUDES { 64 } else { 0 },
         }
     }
 }
@@ -135,8 +141,7 @@ impl Activations {
                 found: cols,
             });
         }
-        let (tile_tokens, magnitudes) = shape(isa);
-        let block_bytes = form.block_bytes(magnitudes);
+        let (tile_tokens, block_bytes) = shape(isa, form);
         let token_bytes = blocks.checked_mul(block_bytes);
         let bytes = token_bytes.and_then(|bytes| bytes.checked_mul(tokens));
         let (Some(token_bytes), Some(bytes)) = (token_bytes, bytes) else {
@@ -267,17 +272,17 @@ impl<'a> ActTokens<'a> {
     }
 }
 
-/// Most tokens in a tile of this instruction set, and whether it has magnitudes.
-fn shape(isa: Isa) -> (usize, bool) {
-    struct Ask;
+/// Most tokens in a tile of this instruction set, and the bytes of a block of one token.
+fn shape(isa: Isa, form: ActForm) -> (usize, usize) {
+    struct Ask(ActForm);
     impl Op for Ask {
-        type Output = (usize, bool);
+        type Output = (usize, usize);
         #[inline(always)]
-        unsafe fn call<S: Simd>(self) -> (usize, bool) {
-            (S::TOKENS, S::MAGNITUDES)
+        unsafe fn call<S: Simd>(self) -> (usize, usize) {
+            (S::TOKENS, self.0.block_bytes::<S>())
         }
     }
-    isa.dispatch(Ask)
+    isa.dispatch(Ask(form))
 }
 
 /// The tile that holds `token`: full tiles of `most` tokens, a power of two, first, then halves.
@@ -391,11 +396,41 @@ impl Op for WriteRows<'_> {
                         }
                     }
                 }
+                (ActForm::Bf16, 8) => self.rounded::<S, 8>(0),
+                (ActForm::Bf16, 4) => self.rounded::<S, 4>(0),
+                (ActForm::Bf16, rows) => (0..rows).for_each(|row| self.rounded::<S, 1>(row)),
                 (ActForm::Int8, 8) => self.blocks::<S, 8>(0),
                 (ActForm::Int8, 4) => self.blocks::<S, 4>(0),
                 (ActForm::Int8, rows) => (0..rows).for_each(|row| self.blocks::<S, 1>(row)),
             }
         }
+    }
+}
+
+/// Columns that are rounded to bf16 together.
+const ROUNDED: usize = 64;
+
+/// Rounds `x`, at most [`ROUNDED`] elements, to bf16: in the upper halves of words, or in pairs.
+///
+/// # Safety
+/// The processor has `S`.
+#[inline(always)]
+unsafe fn round<S: Simd>(x: &[f32], out: &mut [u32; ROUNDED]) {
+    let mut words = [0; ROUNDED];
+    let (x, rest) = x.as_chunks::<LANES>();
+    let mut last = [0.0; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    let last = Some(&last).filter(|_| !rest.is_empty());
+    for (x, words) in x.iter().chain(last).zip(words.as_chunks_mut::<LANES>().0) {
+        // SAFETY: both are a vector; the processor has `S`.
+        unsafe { S::f_store(words.as_mut_ptr().cast(), bf16::rounded::<S>(S::f_load(x.as_ptr()))) }
+    }
+    if S::BF16_BYTES == 2 {
+        for (out, [high, low]) in out.iter_mut().zip(words.as_chunks().0) {
+            *out = high | low >> 16;
+        }
+    } else {
+        *out = words;
     }
 }
 
@@ -457,10 +492,37 @@ impl WriteRows<'_> {
         }
     }
 
+    /// `R` rows from `first` on as bf16, some columns of all of them at a time.
+    #[inline(always)]
+    unsafe fn rounded<S: Simd, const R: usize>(&self, first: usize) {
+        let pairs = S::BF16_BYTES == 2;
+        let slot = self.slot + first;
+        let mut rows = [[0u32; ROUNDED]; R];
+        for column in (0..self.cols).step_by(ROUNDED) {
+            let columns = ROUNDED.min(self.cols - column);
+            // SAFETY: the processor has `S`; the rows have these columns, the tile as many of its tokens.
+            unsafe {
+                for (r, row) in rows.iter_mut().enumerate() {
+                    round::<S>(&self.x[(first + r) * self.cols + column..][..columns], row);
+                }
+                let out = self.out.add(column * S::BF16_BYTES * self.tokens);
+                for i in 0..if pairs { columns / 2 } else { columns } {
+                    let words = rows.each_ref().map(|row| row[i]);
+                    out.add(4 * (i * self.tokens + slot)).cast::<[u32; R]>().write_unaligned(words);
+                }
+                if pairs && !columns.is_multiple_of(2) {
+                    let last = rows.each_ref().map(|row| (row[columns / 2] >> 16) as u16);
+                    let at = 2 * ((columns - 1) * self.tokens + slot);
+                    out.add(at).cast::<[u16; R]>().write_unaligned(last);
+                }
+            }
+        }
+    }
+
     /// `R` rows from `first` on; a lane is a token.
     #[inline(always)]
     unsafe fn blocks<S: Simd, const R: usize>(&self, first: usize) {
-        let block_bytes = self.form.block_bytes(S::MAGNITUDES) * self.tokens;
+        let block_bytes = self.form.block_bytes::<S>() * self.tokens;
         let block = |b: usize| BlockOut {
             start: self.out.wrapping_add(b * block_bytes),
             tokens: self.tokens,

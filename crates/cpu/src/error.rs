@@ -1,4 +1,4 @@
-use crate::Isa;
+use crate::{ActForm, Isa};
 use wootz_graph::{ByteSize, RunError};
 use wootz_quant::WeightType;
 
@@ -36,6 +36,14 @@ pub enum CpuError {
         rows: usize,
         /// Columns.
         cols: usize,
+    },
+    /// Activations have another form than weights multiply with.
+    #[error("{ty} weights need activations of the form {:?}, found {found:?}", ActForm::of(*ty))]
+    Form {
+        /// Weight type.
+        ty: WeightType,
+        /// Form of the activations.
+        found: ActForm,
     },
     /// A length differs from what the shapes demand.
     #[error("{what}: expected {expected}, found {found}")]

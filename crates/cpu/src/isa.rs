@@ -25,6 +25,8 @@ pub enum Isa {
     AvxVnni,
     /// AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
+    /// The same with AVX-512 BF16.
+    Avx512Bf16,
     /// NEON with the dot-product instructions.
     Neon,
     /// NEON with the dot-product and the 8-bit matrix instructions.
@@ -33,7 +35,8 @@ pub enum Isa {
 
 impl Isa {
     /// All instruction sets, the plainest first.
-    pub const ALL: [Isa; 6] = [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Neon, Isa::I8mm];
+    pub const ALL: [Isa; 7] =
+        [Isa::Scalar, Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Avx512Bf16, Isa::Neon, Isa::I8mm];
 
     /// The name, as [`from_name`](Isa::from_name) reads it.
     pub const fn name(self) -> &'static str {
@@ -42,6 +45,7 @@ impl Isa {
             Isa::Avx2 => "avx2",
             Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
+            Isa::Avx512Bf16 => "avx512bf16",
             Isa::Neon => "neon",
             Isa::I8mm => "i8mm",
         }
@@ -78,6 +82,8 @@ impl Isa {
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vnni")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16 => Isa::Avx512.is_available() && is_x86_feature_detected!("avx512bf16"),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
             #[cfg(target_arch = "aarch64")]
@@ -120,6 +126,8 @@ impl Isa {
                 Isa::AvxVnni => avx2::AvxVnni::enter(op),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => avx512::Avx512::enter(op),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512Bf16 => avx512::Avx512Bf16::enter(op),
                 #[cfg(target_arch = "aarch64")]
                 Isa::Neon => neon::Neon::enter(op),
                 #[cfg(target_arch = "aarch64")]
@@ -197,6 +205,8 @@ pub(crate) trait Simd: Copy + 'static {
     const EIGHTS: bool;
     /// Whether wide products need activations as absolute values and sign masks, and the sums of the negative ones.
     const MAGNITUDES: bool;
+    /// Bytes of an activation for BF16 weights: 2 where an instruction multiplies pairs of bf16, else 4, those of an f32.
+    const BF16_BYTES: usize;
 
     /// Runs `op` compiled for this instruction set.
     unsafe fn enter<O: Op>(op: O) -> O::Output;
@@ -236,6 +246,14 @@ pub(crate) trait Simd: Copy + 'static {
     unsafe fn f_largest(a: Self::F) -> f32;
     /// Writes 16 f16, rounded to the nearest, ties to even.
     unsafe fn f_store_f16(p: *mut u8, a: Self::F);
+    /// Adds the products of two columns of bf16, pairs in the lanes of `w`, with `T` tokens at `a`: the column in the high
+    /// half first, then that in the low half, each sum rounded. Activations are pairs alike, or two f32 `T` elements apart.
+    /// Nothing is subnormal: see [`bf16`](crate::bf16).
+    #[inline(always)]
+    unsafe fn add_bf16_pairs<const T: usize>(sums: &mut [Self::F; T], w: Self::I, a: *const u8) {
+        // SAFETY: as the caller promises.
+        unsafe { add_pairs_by_columns::<Self, T>(sums, w, a) }
+    }
 
     /// `p`, in disguise number `N`: what was loaded from it before is loaded again, where keeping it would cost
     /// registers.
@@ -349,6 +367,23 @@ pub(crate) trait Simd: Copy + 'static {
         _x: *const u8,
     ) -> Option<[Self::Sum; T]> {
         None
+    }
+}
+
+/// [`Simd::add_bf16_pairs`] with f32 activations.
+///
+/// # Safety
+/// The processor has `S`; two columns of activations can be read.
+#[inline(always)]
+unsafe fn add_pairs_by_columns<S: Simd, const T: usize>(sums: &mut [S::F; T], w: S::I, a: *const u8) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let high = S::f_from_bits(S::i_and(w, S::i_splat(0xffff_0000_u32.cast_signed())));
+        let low = S::f_from_bits(S::i_shl::<16>(w));
+        for (t, sum) in sums.iter_mut().enumerate() {
+            *sum = S::f_fma(high, S::f_broadcast(a.add(4 * t)), *sum);
+            *sum = S::f_fma(low, S::f_broadcast(a.add(4 * (T + t))), *sum);
+        }
     }
 }
 

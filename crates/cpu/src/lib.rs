@@ -1,6 +1,7 @@
 //! CPU backend: thread pool and vector kernels.
 
 mod act;
+mod bf16;
 mod blocks;
 mod error;
 mod exec;

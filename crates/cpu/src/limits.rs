@@ -92,10 +92,11 @@ fn int8_operations(isa: Isa, n: usize, wide: bool) -> Option<f64> {
             ),
             Isa::Avx2 => chains!(n, "vpmaddubsw ymm8, ymm9, ymm10\nvpaddw ymm\\i, ymm\\i, ymm8"),
             Isa::AvxVnni => chains!(n, "{{vex}} vpdpbusd ymm\\i, ymm9, ymm10"),
-            Isa::Avx512 => chains!(n, "vpdpbusd zmm\\i, zmm9, zmm10"),
+            Isa::Avx512 | Isa::Avx512Bf16 => chains!(n, "vpdpbusd zmm\\i, zmm9, zmm10"),
             _ => return None,
         }
-        Some((n * 8 * 2 * if isa == Isa::Avx512 { 64 } else { 32 }) as f64)
+        let bytes = if matches!(isa, Isa::Avx512 | Isa::Avx512Bf16) { 64 } else { 32 };
+        Some((n * 8 * 2 * bytes) as f64)
     }
     #[cfg(not(target_arch = "x86_64"))]
     {

@@ -254,8 +254,9 @@ impl<'a> Job<'a> {
             if expected == found { Ok(()) } else { Err(CpuError::Length { what, expected, found }) }
         };
         expect("columns of activations", weights.cols(), acts.cols())?;
-        let block = ActForm::of(weights.ty()).block();
-        expect("elements in a block of activations", block, acts.form().block())?;
+        if acts.form() != ActForm::of(weights.ty()) {
+            return Err(CpuError::Form { ty: weights.ty(), found: acts.form() });
+        }
         if part.tokens() > 0 {
             if stride < weights.rows() {
                 return Err(CpuError::Length {

@@ -4,7 +4,7 @@
 //! zero rows. A group holds its blocks one after the other, and a block holds its fields, each for 16 rows side by
 //! side, in the order in which the kernels read them: scales first, then the code vectors, each with four
 //! consecutive elements of all 16 rows. A block takes 16 times the bytes of a GGUF block, so packing costs no
-//! memory. Plain floats are groups with blocks of one element. Types without a fast kernel keep their GGUF bytes.
+//! memory. Plain floats are groups with blocks of one element; of BF16 two columns make a word. Types without a fast kernel keep their GGUF bytes.
 
 mod kquants;
 mod legacy;
@@ -79,36 +79,45 @@ enum Pack {
     Rows(fn(&[u8], usize, &mut [u8])),
 }
 /// The inverse.
-type UnpackFn = fn(&Lane<'_>, &mut [u8]);
+#[derive(Clone, Copy)]
+enum Unpack {
+    /// Reads one GGUF block from a lane.
+    Blocks(fn(&Lane<'_>, &mut [u8])),
+    /// Reads the row of a lane of a group.
+    Row(fn(&[u8], usize, &mut [u8])),
+}
 
 /// How a weight type lies in a row group.
 struct Layout {
     pack: Pack,
-    unpack: UnpackFn,
+    unpack: Unpack,
 }
 
 /// The layout of a type; `None` for types that keep their GGUF bytes.
 fn layout(ty: WeightType) -> Option<Layout> {
-    use Pack::{Blocks, Rows};
     use WeightType::*;
-    let (pack, unpack): (Pack, UnpackFn) = match ty {
-        F32 => (Rows(plain::pack::<4>), plain::unpack_4),
-        F16 | BF16 => (Rows(plain::pack::<2>), plain::unpack_2),
-        Q8_0 => (Blocks(legacy::pack_q8_0), legacy::unpack_q8_0),
-        Q4_0 | IQ4_NL => (Blocks(legacy::pack_nibbles::<2>), legacy::unpack_nibbles::<2>),
-        Q4_1 => (Blocks(legacy::pack_nibbles::<4>), legacy::unpack_nibbles::<4>),
-        Q5_0 => (Blocks(legacy::pack_five::<2>), legacy::unpack_five::<2>),
-        Q5_1 => (Blocks(legacy::pack_five::<4>), legacy::unpack_five::<4>),
-        MXFP4 => (Blocks(legacy::pack_nibbles::<1>), legacy::unpack_nibbles::<1>),
-        Q2_K => (Blocks(kquants::pack_q2), kquants::unpack_q2),
-        Q3_K => (Blocks(kquants::pack_q3), kquants::unpack_q3),
-        Q4_K => (Blocks(kquants::pack_q4), kquants::unpack_q4),
-        Q5_K => (Blocks(kquants::pack_q5), kquants::unpack_q5),
-        Q6_K => (Blocks(kquants::pack_q6), kquants::unpack_q6),
-        IQ4_XS => (Blocks(kquants::pack_iq4_xs), kquants::unpack_iq4_xs),
-        _ => return None,
+    let blocks = |pack: fn(&[u8], &mut LaneMut<'_>), unpack: fn(&Lane<'_>, &mut [u8])| Layout {
+        pack: Pack::Blocks(pack),
+        unpack: Unpack::Blocks(unpack),
     };
-    Some(Layout { pack, unpack })
+    Some(match ty {
+        F32 => Layout { pack: Pack::Rows(plain::pack::<4>), unpack: Unpack::Blocks(plain::unpack_4) },
+        F16 => Layout { pack: Pack::Rows(plain::pack::<2>), unpack: Unpack::Blocks(plain::unpack_2) },
+        BF16 => Layout { pack: Pack::Rows(plain::pack_bf16), unpack: Unpack::Row(plain::unpack_bf16) },
+        Q8_0 => blocks(legacy::pack_q8_0, legacy::unpack_q8_0),
+        Q4_0 | IQ4_NL => blocks(legacy::pack_nibbles::<2>, legacy::unpack_nibbles::<2>),
+        Q4_1 => blocks(legacy::pack_nibbles::<4>, legacy::unpack_nibbles::<4>),
+        Q5_0 => blocks(legacy::pack_five::<2>, legacy::unpack_five::<2>),
+        Q5_1 => blocks(legacy::pack_five::<4>, legacy::unpack_five::<4>),
+        MXFP4 => blocks(legacy::pack_nibbles::<1>, legacy::unpack_nibbles::<1>),
+        Q2_K => blocks(kquants::pack_q2, kquants::unpack_q2),
+        Q3_K => blocks(kquants::pack_q3, kquants::unpack_q3),
+        Q4_K => blocks(kquants::pack_q4, kquants::unpack_q4),
+        Q5_K => blocks(kquants::pack_q5, kquants::unpack_q5),
+        Q6_K => blocks(kquants::pack_q6, kquants::unpack_q6),
+        IQ4_XS => blocks(kquants::pack_iq4_xs, kquants::unpack_iq4_xs),
+        _ => return None,
+    })
 }
 
 /// A weight matrix `[rows, cols]` in the kernels' order.
@@ -246,8 +255,13 @@ impl PackedMatrix {
             return Ok(());
         };
         let size = self.ty.block_bytes();
-        for (block, out) in group.chunks_exact(size * LANES).zip(out.chunks_exact_mut(size)) {
-            (layout.unpack)(&Lane { block, lane }, out);
+        match layout.unpack {
+            Unpack::Blocks(unpack) => {
+                for (block, out) in group.chunks_exact(size * LANES).zip(out.chunks_exact_mut(size)) {
+                    unpack(&Lane { block, lane }, out);
+                }
+            }
+            Unpack::Row(unpack) => unpack(group, lane, out),
         }
         Ok(())
     }

@@ -85,9 +85,14 @@ fn wide_rows_and_many_tokens_give_the_same_bits() {
     let pool = Pool::new(2).unwrap();
     let mut rng = Rng(7);
     use WeightType::*;
-    for ty in [F32, F16, Q8_0, Q4_1, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, IQ3_S] {
+    for ty in [F32, F16, BF16, Q8_0, Q4_1, Q5_1, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_XS, IQ3_S] {
         // More columns than the kernels take at once, more tokens than share a block, an odd number of groups.
-        let (rows, cols, tokens) = (83, if ty == F32 { 2500 } else { 2304 }, 75);
+        let cols = match ty {
+            F32 => 2500,
+            BF16 => 2501,
+            _ => 2304,
+        };
+        let (rows, tokens) = (83, 75);
         let source = random_weights(ty, rows, cols, &mut rng);
         let weights = PackedMatrix::pack(ty, rows, cols, &source).unwrap();
         let x = random_activations(tokens * cols, &mut rng);
@@ -125,11 +130,13 @@ fn the_largest_codes_give_the_same_bits() {
     }
 }
 
-/// What the kernels multiply with, as values: `x` itself, or int8 times the scale of its block.
+/// What the kernels multiply with, as values: `x` itself, the nearest bf16, or int8 times the scale of its block.
 fn activations_as_quantised(weights: &PackedMatrix, x: &[f32]) -> Vec<f64> {
     let form = weights.form();
-    if form == ActForm::Float {
-        return x.iter().map(|v| f64::from(*v)).collect();
+    match form {
+        ActForm::Float => return x.iter().map(|v| f64::from(*v)).collect(),
+        ActForm::Bf16 => return x.iter().map(|v| half::bf16::from_f32(*v).to_f64()).collect(),
+        ActForm::Int8 => (),
     }
     let mut values = Vec::new();
     for block in x.chunks(form.block()) {
@@ -273,7 +280,7 @@ fn values_that_are_not_finite_reach_the_result_and_no_other_token() {
     let pool = Pool::new(1).unwrap();
     let mut rng = Rng(5);
     let cols = 512;
-    for ty in [WeightType::Q8_0, WeightType::Q4_1, WeightType::Q6_K, WeightType::F16] {
+    for ty in [WeightType::Q8_0, WeightType::Q4_1, WeightType::Q6_K, WeightType::F16, WeightType::BF16] {
         let weights = PackedMatrix::pack(ty, 16, cols, &random_weights(ty, 16, cols, &mut rng)).unwrap();
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for isa in isas() {
@@ -298,6 +305,45 @@ fn tiny_and_zero_activations_are_zero() {
         for value in [0.0, -0.0, 1e-45, 1e-37, f32::MIN_POSITIVE] {
             let out = multiply(isa, &pool, weights.as_ref().unwrap(), &[value; 64], 1);
             assert!(out.iter().all(|v| *v == 0.0), "{isa} {value}: {out:?}");
+        }
+    }
+}
+
+/// Instructions that multiply pairs of bf16 take subnormal numbers for zero, and round large sums.
+#[test]
+fn bf16_of_any_size_give_the_same_bits() {
+    let pool = Pool::new(1).unwrap();
+    let mut rng = Rng(11);
+    let (rows, cols, tokens) = (16, 301, 9);
+    // Exponents of 8 bits from the lowest on: subnormal ones, those of products about 2^-126, ordinary and huge ones.
+    for lowest in [0u64, 1, 55, 64, 71, 110, 180, 240] {
+        let mut values = |count: usize| -> Vec<u32> {
+            let value = |_| {
+                let (sign, exponent) = (rng.next() >> 63, lowest + (rng.next() >> 40) % 15);
+                (sign << 31 | exponent << 23 | ((rng.next() >> 41) % (1 << 23))) as u32
+            };
+            (0..count).map(value).collect()
+        };
+        let source: Vec<u8> =
+            values(rows * cols).iter().flat_map(|w| ((w >> 16) as u16).to_le_bytes()).collect();
+        // Every second pair cancels the one before it, but for a rest.
+        let mut x: Vec<f32> = values(tokens * cols).into_iter().map(f32::from_bits).collect();
+        for four in x.as_chunks_mut::<4>().0 {
+            four[2] = -four[0];
+        }
+        let weights = PackedMatrix::pack(WeightType::BF16, rows, cols, &source).unwrap();
+        let expected = multiply(Isa::Scalar, &pool, &weights, &x, 1);
+        let kept = lowest + 14 >= 71;
+        assert_eq!(expected.iter().any(|v| *v != 0.0), kept, "{lowest}");
+        assert!(expected.iter().all(|v| !v.is_subnormal()), "{lowest}");
+        for isa in isas() {
+            for batch in [1, tokens] {
+                let found = multiply(isa, &pool, &weights, &x, batch);
+                for (a, b) in found.iter().zip(&expected) {
+                    let same = a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+                    assert!(same, "{isa}, exponents from {lowest}: {a:e} and {b:e}");
+                }
+            }
         }
     }
 }
@@ -327,7 +373,8 @@ fn wrong_shapes_are_errors() {
         LinearSet::new(&acts, [Linear { weights: weights.into(), out: &mut out, stride }], 1).map(|_| ())
     };
     assert!(matches!(run(&weights(WeightType::Q8_0, 96), 32, 16), Err(CpuError::Length { .. })));
-    assert!(matches!(run(&weights(WeightType::F32, 64), 32, 16), Err(CpuError::Length { .. })));
+    assert!(matches!(run(&weights(WeightType::F32, 64), 32, 16), Err(CpuError::Form { .. })));
+    assert!(matches!(run(&weights(WeightType::BF16, 64), 32, 16), Err(CpuError::Form { .. })));
     assert!(matches!(run(&weights(WeightType::Q8_0, 64), 31, 16), Err(CpuError::Length { .. })));
     assert!(matches!(run(&weights(WeightType::Q8_0, 64), 32, 15), Err(CpuError::Length { .. })));
     assert!(run(&weights(WeightType::Q8_0, 64), 32, 16).is_ok());

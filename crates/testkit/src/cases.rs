@@ -278,8 +278,11 @@ fn is_matrix(ty: WeightType) -> bool {
 fn linears() -> Vec<Case> {
     let mut cases = Vec::new();
     for ty in WeightType::ALL.iter().copied().filter(|t| is_matrix(*t)) {
-        let float = matches!(ty, WeightType::F32 | WeightType::F16 | WeightType::BF16);
-        let limit = if float { 1e-6 } else { QUANTISED };
+        let limit = match ty {
+            WeightType::F32 | WeightType::F16 => 1e-6,
+            WeightType::BF16 => FLOAT_HALF,
+            _ => QUANTISED,
+        };
         // Rows that fill no whole group of a kernel; one token, a few, and more than a tile.
         for (rows, cols) in [(40, 512), (7, 256), (129, 768)] {
             for tokens in [1, 3, 21] {

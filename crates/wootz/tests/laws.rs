@@ -8,8 +8,11 @@ use wootz_graph::Reach;
 use wootz_quant::WeightType;
 use wootz_testkit::{interpret, nmse, tiny};
 
-const TYPES: [tiny::Types; 2] =
-    [tiny::Types(WeightType::F32, WeightType::F32), tiny::Types(WeightType::Q4_0, WeightType::Q8_0)];
+const TYPES: [tiny::Types; 3] = [
+    tiny::Types(WeightType::F32, WeightType::F32),
+    tiny::Types(WeightType::BF16, WeightType::BF16),
+    tiny::Types(WeightType::Q4_0, WeightType::Q8_0),
+];
 
 fn bytes(arch: &dyn Architecture, types: tiny::Types) -> Vec<u8> {
     tiny::build(arch, types, 7)
@@ -291,7 +294,7 @@ fn every_family_agrees_with_the_interpreter() {
             let model = context.model();
             let expected = interpret(model.arch(), model.weight_source(), &tokens, kv);
             let error = nmse(&found, &expected);
-            // Activations of 8 bits where weights are quantised; random weights let errors grow over layers.
+            // Activations of 8 bits where weights are quantised, of 16 where they are BF16; random weights let errors grow over layers.
             let limit = if types.0 == WeightType::F32 { 1e-5 } else { 5e-3 };
             assert!(error < limit, "{}, {types:?}, {kv:?} cache: error {error:.1e}", arch.name());
         });

@@ -29,7 +29,7 @@ fn rows() -> Vec<f32> {
 fn rows_written_together_are_those_written_one_by_one() {
     let x = rows();
     for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-        for form in [ActForm::Int8, ActForm::Float] {
+        for form in [ActForm::Int8, ActForm::Bf16, ActForm::Float] {
             let [mut together, mut apart, mut parts] =
                 std::array::from_fn(|_| Activations::new(isa, form, TOKENS, COLS).unwrap());
             together.fill(&x).unwrap();
@@ -61,7 +61,7 @@ fn fields_of_blocks_are_what_they_say() {
             let bytes = acts.all().tile_bytes(tile);
             for slot in 0..tile.tokens {
                 for b in 0..COLS / BLOCK {
-                    let size = ActForm::Int8.block_bytes(halves) * tile.tokens;
+                    let size = (field::ABS + if halves { 64 } else { 0 }) * tile.tokens;
                     let word = |field: usize, index: usize| {
                         let at = b * size + field * tile.tokens + (index * tile.tokens + slot) * 4;
                         u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())

@@ -11,7 +11,7 @@ use crate::linear::{self, StoredMatrix};
 use crate::memory::Slabs;
 use crate::pool::{Chunks, Pool};
 use crate::recurrent::{ConvWeights, ScanWeights};
-use crate::{ActForm, CpuError, PackedMatrix};
+use crate::{ActForm, CpuError, PackedMatrix, bf16};
 
 /// A matrix to multiply with.
 pub(super) enum Matrix {
@@ -263,7 +263,13 @@ impl Weights {
             Some(Matrix::Packed(matrix)) => {
                 matrix.unpack_row(row as usize, scratch).map_err(|e| out_of_memory(info, &e))?
             }
-            _ => self.table.read(&*self.source, weight, row * scratch.len() as u64, scratch)?,
+            _ => {
+                self.table.read(&*self.source, weight, row * scratch.len() as u64, scratch)?;
+                if info.ty == WeightType::BF16 {
+                    // As the repacked form has them.
+                    scratch.as_chunks_mut().0.iter_mut().for_each(|bits| *bits = bf16::weight(*bits));
+                }
+            }
         }
         info.decode(scratch, out)
     }

@@ -89,6 +89,7 @@ impl<const VNNI: bool> Simd for Ymm<VNNI> {
     const EXPAND: bool = true;
     const EIGHTS: bool = false;
     const MAGNITUDES: bool = !VNNI;
+    const BF16_BYTES: usize = 4;
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {

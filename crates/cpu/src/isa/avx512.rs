@@ -1,14 +1,19 @@
-//! AVX-512 with VNNI: a virtual vector is one register.
+//! AVX-512 with VNNI, with or without BF16: a virtual vector is one register.
 
 use super::avx2::{largest_of_8, sum_of_8};
-use super::{LANES, Op, Simd, simd_functions, store_words_one_by_one};
+use super::{LANES, Op, Simd, add_pairs_by_columns, simd_functions, store_words_one_by_one};
 use std::arch::x86_64::*;
 
-/// The AVX-512 machine.
+/// A machine with AVX-512, with or without AVX-512 BF16.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512;
+pub(crate) struct Zmm<const BF16: bool>;
 
-impl Simd for Avx512 {
+/// The AVX-512 machine.
+pub(crate) type Avx512 = Zmm<false>;
+/// The AVX-512 machine with AVX-512 BF16.
+pub(crate) type Avx512Bf16 = Zmm<true>;
+
+impl<const BF16: bool> Simd for Zmm<BF16> {
     type F = __m512;
     type I = __m512i;
     type X = __m512i;
@@ -26,16 +31,38 @@ impl Simd for Avx512 {
     const EXPAND: bool = false;
     const EIGHTS: bool = false;
     const MAGNITUDES: bool = false;
+    const BF16_BYTES: usize = if BF16 { 2 } else { 4 };
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")]
-        unsafe fn with_features<O: Op>(op: O) -> O::Output {
+        unsafe fn without_bf16<O: Op>(op: O) -> O::Output {
             // SAFETY: the features of this function are those of `Avx512`.
             unsafe { op.call::<Avx512>() }
         }
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c")]
+        unsafe fn with_bf16<O: Op>(op: O) -> O::Output {
+            // SAFETY: the features of this function are those of `Avx512Bf16`.
+            unsafe { op.call::<Avx512Bf16>() }
+        }
         // SAFETY: the caller knows that the processor has them.
-        unsafe { with_features(op) }
+        unsafe { if BF16 { with_bf16(op) } else { without_bf16(op) } }
+    }
+
+    /// The instruction adds the product of the high halves first, then that of the low halves, each sum rounded to nearest
+    /// even. It takes subnormal numbers for zero, of which [`bf16`](crate::bf16) leaves none.
+    #[inline(always)]
+    unsafe fn add_bf16_pairs<const T: usize>(sums: &mut [Self::F; T], w: Self::I, a: *const u8) {
+        // SAFETY: as the caller promises; all types are 64 bytes without padding, and take any bits.
+        unsafe {
+            if !BF16 {
+                return add_pairs_by_columns::<Self, T>(sums, w, a);
+            }
+            let pairs = |a: __m512i| std::mem::transmute::<__m512i, __m512bh>(a);
+            for (t, sum) in sums.iter_mut().enumerate() {
+                *sum = _mm512_dpbf16_ps(*sum, pairs(w), pairs(Self::i_broadcast(a.add(4 * t))));
+            }
+        }
     }
 
     #[inline(always)]

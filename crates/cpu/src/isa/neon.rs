@@ -154,6 +154,7 @@ impl<const I8MM: bool> Simd for Quads<I8MM> {
     const EXPAND: bool = true;
     const EIGHTS: bool = true;
     const MAGNITUDES: bool = false;
+    const BF16_BYTES: usize = 4;
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {

@@ -51,6 +51,7 @@ impl Simd for Scalar {
     const EXPAND: bool = true;
     const EIGHTS: bool = false;
     const MAGNITUDES: bool = false;
+    const BF16_BYTES: usize = 4;
 
     #[inline]
     unsafe fn enter<O: Op>(op: O) -> O::Output {

@@ -14,7 +14,7 @@ const HALF: usize = 2 * LANES;
 
 /// Bytes of a block of activations of one token.
 const fn act_block<S: Simd>() -> usize {
-    ActForm::Int8.block_bytes(S::MAGNITUDES)
+    ActForm::Int8.block_bytes::<S>()
 }
 
 /// Adds `sums * d(activations)` of one block of activations to `totals`.

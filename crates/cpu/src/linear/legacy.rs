@@ -220,7 +220,7 @@ impl<B: Block32> Format for Legacy<B> {
             unsafe {
                 let w = w.add(b * B::BYTES * LANES);
                 let codes = codes.wrapping_add(b * 32 * LANES);
-                let a = a.add(b * ActForm::Int8.block_bytes(S::MAGNITUDES) * T);
+                let a = a.add(b * ActForm::Int8.block_bytes::<S>() * T);
                 let sums = if let Some(sums) = expanded_sums::<S, T, EXPANDED, 4>(codes, a) {
                     sum_totals::<S, T>(sums)
                 } else if B::OFFSET == 128 {

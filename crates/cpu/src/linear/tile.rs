@@ -1,11 +1,11 @@
 //! A tile: one row group times a few tokens. Every lane is one row and walks its blocks upwards, in every tile
 //! shape, so all shapes give the same bits.
 
-use super::float::Float;
+use super::float::{Column, Float, Pair};
 use super::kquants::{FourK, Iq4Xs, Q2K, Q3K, Q6K};
 use super::legacy::{Iq4Nl, Legacy, Mxfp4, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::Isa;
-use crate::isa::element::{Bf16, F16, F32};
+use crate::isa::element::{F16, F32};
 use crate::isa::{LANES, Op, Simd};
 use std::marker::PhantomData;
 use wootz_quant::WeightType;
@@ -186,9 +186,9 @@ pub(super) fn kernels(isa: Isa, ty: WeightType) -> Kernels {
                 WeightType::Q5_K => kernels_of::<S, FourK<true>>(),
                 WeightType::Q6_K => kernels_of::<S, Q6K>(),
                 WeightType::IQ4_XS => kernels_of::<S, Iq4Xs>(),
-                WeightType::F16 => kernels_of::<S, Float<F16>>(),
-                WeightType::BF16 => kernels_of::<S, Float<Bf16>>(),
-                _ => kernels_of::<S, Float<F32>>(),
+                WeightType::F16 => kernels_of::<S, Float<Column<F16>>>(),
+                WeightType::BF16 => kernels_of::<S, Float<Pair>>(),
+                _ => kernels_of::<S, Float<Column<F32>>>(),
             }
         }
     }
