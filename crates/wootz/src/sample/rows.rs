@@ -384,29 +384,19 @@ pub(super) fn only_if(condition: bool, weight: f32) -> f32 {
 /// Maximum of a block, and whether it holds a NaN (which the maximum ignores).
 #[inline(always)]
 pub(super) fn max_and_nan(block: &[f32]) -> (f32, bool) {
-    const INFINITY: u32 = f32::INFINITY.to_bits();
-    let higher = |max: f32, x: f32| if x > max { x } else { max };
-    // Without its sign, a NaN is above infinity as a whole number.
-    let magnitude = |x: f32| x.to_bits() & i32::MAX as u32;
-    let (mut max, mut largest) = ([f32::NEG_INFINITY; LANES], [0; LANES]);
+    let mut max = [f32::NEG_INFINITY; LANES];
+    let mut nan = [0u32; LANES];
     let (chunks, rest) = block.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
-            max[lane] = higher(max[lane], chunk[lane]);
-            largest[lane] = largest[lane].max(magnitude(chunk[lane]));
+            let x = chunk[lane];
+            max[lane] = if x > max[lane] { x } else { max[lane] };
+            nan[lane] |= u32::from(x.is_nan());
         }
     }
-    // Halves meet halves: one lane after the other would wait for each comparison.
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for lane in 0..width {
-            max[lane] = higher(max[lane], max[lane + width]);
-            largest[lane] = largest[lane].max(largest[lane + width]);
-        }
-    }
-    let largest = rest.iter().map(|&x| magnitude(x)).fold(largest[0], u32::max);
-    (rest.iter().copied().fold(max[0], higher), largest > INFINITY)
+    let all = max.iter().chain(rest);
+    let highest = all.fold(f32::NEG_INFINITY, |max, &x| if x > max { x } else { max });
+    (highest, nan.iter().any(|&n| n != 0) || rest.iter().any(|x| x.is_nan()))
 }
 
 /// Sum of a block, in a fixed order.
