@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use wootz_graph::Threads;
+
 /// Rounds of the spin loop before a waiting thread yields its core: some ten microseconds.
 const SPINS: u32 = 4_000;
 /// Time without work after which a worker sleeps.
@@ -140,6 +142,12 @@ impl Pool {
         if let Some(payload) = panic.or(theirs) {
             resume_unwind(payload);
         }
+    }
+}
+
+impl Threads for Pool {
+    fn run(&self, task: &(dyn Fn() + Sync)) {
+        Pool::run(self, &|_| task());
     }
 }
 

@@ -90,6 +90,25 @@ pub struct DeviceLimits {
     pub ops_per_second: f64,
 }
 
+/// Threads of the processor that share work.
+pub trait Threads: Send + Sync {
+    /// Calls `task` on the caller's thread, and on others that are free at the same time; returns when all calls have ended.
+    ///
+    /// The calls take parts of the work until none is left, so that one of them alone would do all of it. None may wait
+    /// for another.
+    fn run(&self, task: &(dyn Fn() + Sync));
+}
+
+/// The caller's thread alone.
+#[derive(Clone, Copy, Debug)]
+pub struct OneThread;
+
+impl Threads for OneThread {
+    fn run(&self, task: &(dyn Fn() + Sync)) {
+        task();
+    }
+}
+
 /// An open device.
 pub trait Device: Send + Sync {
     /// What it is and how much memory is free now.
@@ -100,6 +119,11 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// The device fails.
     fn limits(&self) -> Result<DeviceLimits, RunError>;
+
+    /// The threads that compute its steps, idle between them; `None` where they are no threads of the processor.
+    fn threads(&self) -> Option<Arc<dyn Threads>> {
+        None
+    }
 
     /// Loads a model's weights and makes its caches; `progress` is told the bytes of weights done so far.
     ///

@@ -28,8 +28,8 @@ mod step;
 mod weights;
 
 pub use backend::{
-    Backend, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, LoadRequest, MemoryUse, ProgramId,
-    Selection, StepTime, Ticket,
+    Backend, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, LoadRequest, MemoryUse, OneThread,
+    ProgramId, Selection, StepTime, Threads, Ticket,
 };
 pub use builder::GraphBuilder;
 pub use cache::{BLOCK_TOKENS, CacheGroup, CacheId, CacheLayout, CacheSpec, KvType, Reach};

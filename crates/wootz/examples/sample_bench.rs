@@ -1,11 +1,12 @@
 //! Times one sampling step on rows like those of large vocabularies.
 //!
-//! `cargo run --release -p wootz --example sample_bench`
+//! `cargo run --release -p wootz --example sample_bench [PART_OF_A_NAME] [THREADS]`
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use wootz::sample::{BitMask, BlankVocab, Rng, Sampler, SamplingParams};
+use wootz::sample::{BitMask, BlankVocab, Rng, Sampler, SamplingParams, Threads};
+use wootz_cpu::pool::{Pool, default_workers};
 
 /// Normally distributed logits with a few that stand out, as models give them.
 fn row(rng: &mut Rng, n: usize) -> Vec<f32> {
@@ -23,7 +24,7 @@ fn row(rng: &mut Rng, n: usize) -> Vec<f32> {
 }
 
 /// A step's time in microseconds that one in ten steps undercuts: a busy machine disturbs it little.
-fn time(params: SamplingParams, rows: &[Vec<f32>], mask: Option<&BitMask<'_>>) -> f64 {
+fn time(threads: &dyn Threads, params: SamplingParams, rows: &[Vec<f32>], mask: Option<&BitMask<'_>>) -> f64 {
     let vocab = BlankVocab(rows[0].len());
     let mut sampler =
         Sampler::new(SamplingParams { seed: Some(1), ..params }, &vocab).expect("good parameters");
@@ -33,7 +34,8 @@ fn time(params: SamplingParams, rows: &[Vec<f32>], mask: Option<&BitMask<'_>>) -
     let mut times: Vec<f64> = (0..200)
         .map(|i| {
             let start = Instant::now();
-            let sampled = sampler.sample(black_box(&rows[i % rows.len()]), mask).expect("a token");
+            let sampled =
+                sampler.sample_on(threads, black_box(&rows[i % rows.len()]), mask).expect("a token");
             let time = start.elapsed().as_secs_f64() * 1e6;
             sampler.accept(black_box(sampled.token));
             time
@@ -82,9 +84,11 @@ fn main() {
     let mut rng = Rng::new(1, 0);
     let sizes = [151_936, 262_144].map(|n| (0..4).map(|_| row(&mut rng, n)).collect::<Vec<_>>());
     let only = std::env::args().nth(1);
+    let threads = std::env::args().nth(2).map_or_else(default_workers, |n| n.parse().expect("a number"));
+    let pool = Pool::new(threads).expect("threads");
     for (name, params) in cases.into_iter().filter(|c| only.as_deref().is_none_or(|only| c.0.contains(only)))
     {
-        let [small, large] = [0, 1].map(|i| time(params.clone(), &sizes[i], None));
+        let [small, large] = [0, 1].map(|i| time(&pool, params.clone(), &sizes[i], None));
         println!("{name:<24}{small:>12.1}{large:>12.1}");
     }
     for (name, share) in [("default, mask of half", 2), ("default, mask of 1 %", 100)] {
@@ -92,7 +96,7 @@ fn main() {
             let n = sizes[i][0].len();
             let mask =
                 BitMask::from_tokens((0..n as u32).filter(|t| t.wrapping_mul(2_654_435_761) % share == 0), n);
-            time(SamplingParams::default(), &sizes[i], Some(&mask))
+            time(&pool, SamplingParams::default(), &sizes[i], Some(&mask))
         });
         println!("{name:<24}{small:>12.1}{large:>12.1}");
     }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use wootz_graph::{
-    BLOCK_TOKENS, Backend, BlockTable, CacheLayout, DeviceInfo, DeviceLimits, GraphKey, MemoryUse, Picked,
-    Plan, Reach, Sampling, StepInputs, StepOutput, StepTime, TableSet, Ticket, Wants, picked_token,
+    BLOCK_TOKENS, Backend, BlockTable, CacheLayout, DeviceInfo, DeviceLimits, GraphKey, MemoryUse, OneThread,
+    Picked, Plan, Reach, Sampling, StepInputs, StepOutput, StepTime, TableSet, Threads, Ticket, Wants,
+    picked_token,
 };
 
 use crate::error::Error;
@@ -165,6 +166,11 @@ impl Context {
     /// A device fails.
     pub fn device_limits(&self) -> Result<Vec<DeviceLimits>, Error> {
         self.runner.limits()
+    }
+
+    /// Threads that are idle between steps: a sampler may use them, see [`Sampler::sample_on`](crate::sample::Sampler::sample_on).
+    pub fn threads(&self) -> Arc<dyn Threads> {
+        self.runner.threads().unwrap_or_else(|| Arc::new(OneThread))
     }
 
     /// Blocks of each group of caches that a sequence of `length` positions takes at most.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use wootz_graph::{
     Backend, CacheLayout, Device, DeviceLimits, Executor, Graph, GraphKey, LoadRequest, MemoryUse, Outputs,
-    Picked, Plan, ProgramId, Reach, RunError, Sampling, StepInputs, StepOutput, StepTime, Ticket, Wants,
-    passes, split,
+    Picked, Plan, ProgramId, Reach, RunError, Sampling, StepInputs, StepOutput, StepTime, Threads, Ticket,
+    Wants, passes, split,
 };
 
 use crate::error::Error;
@@ -246,6 +246,11 @@ impl Runner {
     /// What each device can do at most, measured on it.
     pub(crate) fn limits(&self) -> Result<Vec<DeviceLimits>, Error> {
         Ok(self.stages.iter().map(|stage| stage.device.limits()).collect::<Result<_, _>>()?)
+    }
+
+    /// The threads of a device that computes on the processor, if one does.
+    pub(crate) fn threads(&self) -> Option<Arc<dyn Threads>> {
+        self.stages.iter().find_map(|stage| stage.device.threads())
     }
 
     /// Copies physical cache blocks of a group: (source, destination).

@@ -14,7 +14,8 @@ use std::time::Instant;
 
 use wootz_graph::{
     Backend, Device, DeviceInfo, DeviceKind, DeviceLimits, Executor, Graph, LoadRequest, MemoryUse, NodeId,
-    Plan, ProgramId, RunError, Selection, StateRun, StepInputs, StepOutput, StepTime, Ticket, WeightTable,
+    Plan, ProgramId, RunError, Selection, StateRun, StepInputs, StepOutput, StepTime, Threads, Ticket,
+    WeightTable,
 };
 
 use crate::attention::AttentionScratch;
@@ -120,6 +121,10 @@ impl Device for CpuDevice {
         // Without an instruction of its own, the peak of the plain code is not known: no share is claimed.
         let ops_per_second = limits::int8_peak(&self.pool, self.isa, false).unwrap_or(f64::INFINITY);
         Ok(DeviceLimits { bytes_per_second, ops_per_second })
+    }
+
+    fn threads(&self) -> Option<Arc<dyn Threads>> {
+        Some(self.pool.clone())
     }
 
     fn load(

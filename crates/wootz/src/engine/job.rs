@@ -11,7 +11,7 @@ use crate::engine::Sink;
 use crate::error::Error;
 use crate::model::Model;
 use crate::request::{Event, Finish, Overflow, Request, StopReason, Timings, TokenEvent};
-use crate::sample::{LogitEdit, Picked, Sampler, Sampling};
+use crate::sample::{LogitEdit, Picked, Sampler, Sampling, Threads};
 
 pub(super) struct Job {
     pub(super) id: u64,
@@ -203,9 +203,9 @@ impl Job {
     }
 
     /// Picks the next token.
-    pub(super) fn next_token(&mut self, logits: &[f32]) -> Result<TokenEvent, Error> {
+    pub(super) fn next_token(&mut self, threads: &dyn Threads, logits: &[f32]) -> Result<TokenEvent, Error> {
         let mask = self.constraint.as_ref().and_then(|c| c.mask());
-        let sampled = self.sampler.sample(logits, mask.as_ref())?;
+        let sampled = self.sampler.sample_on(threads, logits, mask.as_ref())?;
         drop(mask);
         self.sampler.accept(sampled.token);
         if let Some(constraint) = &mut self.constraint {

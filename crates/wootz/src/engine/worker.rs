@@ -205,6 +205,7 @@ impl Worker {
         let parts: Vec<StepPart<'_>> =
             grants.iter().map(|(i, n)| self.running[*i].part(&self.context, *n)).collect();
         let rows: Vec<bool> = parts.iter().map(|p| p.rows == RowsWanted::Last).collect();
+        let threads = self.context.threads();
         let context = &mut self.context;
         // What may come next is found out while the device works.
         let output = std::thread::scope(|scope| {
@@ -234,7 +235,7 @@ impl Worker {
                     row += 1;
                     match broken.remove(&grant.0) {
                         Some(e) => Err(e.into()),
-                        None => self.running[grant.0].next_token(output.row(row - 1)).map(Some),
+                        None => self.running[grant.0].next_token(&*threads, output.row(row - 1)).map(Some),
                     }
                 };
                 grants.iter().zip(&rows).map(take).collect()

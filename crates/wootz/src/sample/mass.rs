@@ -1,6 +1,7 @@
 //! Keeping the best candidates that together hold a given probability.
 
-use super::rows::{self, BLOCK, Score, block_total};
+use super::passes::Passes;
+use super::rows::{BLOCK, Score, block_total, only_if};
 use super::work::{Candidate, SORTED, better};
 
 /// Slots into which the scores of many candidates are counted.
@@ -45,7 +46,8 @@ pub(super) struct Last {
 
 impl Last {
     pub(super) fn keeps(&self, score: f32, candidate: &Candidate) -> bool {
-        score < self.score || (score == self.score && better(candidate, &self.candidate).is_le())
+        // No branch for the first: whether a score near the end is lower is hard to foresee.
+        (score < self.score) | (score == self.score && better(candidate, &self.candidate).is_le())
     }
 }
 
@@ -157,7 +159,7 @@ pub(super) struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn weight(&self, at: usize) -> f32 {
+    pub(super) fn weight(&self, at: usize) -> f32 {
         self.weights.map_or(1.0, |weights| weights[at])
     }
 }
@@ -175,11 +177,16 @@ pub(super) struct Cut {
 /// A sketch of some of the values tells where the end is likely to lie. One look at all of them finds what lies below
 /// that, from which the sketch tells a short range of scores that are likely to hold the end; another one lists those
 /// within.
-pub(super) fn cut_row(row: Row<'_>, score: Score, mass: Mass, sums: &mut Vec<f64>) -> Option<Cut> {
-    let sketch = Sketch::of(row, score);
+pub(super) fn cut_row(
+    passes: Passes<'_>,
+    row: Row<'_>,
+    score: Score,
+    mass: Mass,
+    sums: &mut Vec<f64>,
+) -> Option<Cut> {
+    let sketch = Sketch::of(passes, row, score);
     let mut slot = sketch.reach(mass.needed);
-    let mut held = rows::sum_below(row.values, row.weights, score, sketch.slots.edge(slot), sums);
-    let mut places = Vec::new();
+    let mut held = passes.sum_below(row.values, row.weights, score, sketch.slots.edge(slot), sums);
     for guesses in 1.. {
         // Whether what lies below the slot is too little, so that more is to be kept.
         let more = !mass.is_reached(held);
@@ -187,10 +194,8 @@ pub(super) fn cut_row(row: Row<'_>, score: Score, mass: Mass, sums: &mut Vec<f64
         if guesses >= GUESSES {
             (first, last) = if more { (slot, SLOTS) } else { (0, slot) };
         }
-        rows::places(row.values, score, sketch.slots.edge(first), sketch.slots.edge(last), &mut places);
-        let list: Vec<Candidate> =
-            places.iter().map(|&at| Candidate { id: at, logit: row.values[at as usize] }).collect();
-        let own: Vec<f32> = places.iter().map(|&at| row.weight(at as usize)).collect();
+        let (low, high) = (sketch.slots.edge(first), sketch.slots.edge(last));
+        let (list, own) = passes.between(row, score, low, high);
         let (sum, count) = (own.chunks(BLOCK).map(block_total).sum::<f64>(), own.len());
         let below = if more { held } else { (held.0 - sum, held.1 - count) };
         let above = if more { (held.0 + sum, held.1 + count) } else { held };
@@ -211,7 +216,7 @@ pub(super) fn cut_row(row: Row<'_>, score: Score, mass: Mass, sums: &mut Vec<f64
         for (candidate, &weight) in list.iter().zip(&own) {
             let found = score.of(candidate.logit);
             let stays = last.keeps(found, candidate);
-            change(candidate, if stays == more { weight } else { 0.0 });
+            change(candidate, only_if(stays == more, weight));
             if !stays && found == last.score {
                 ties.push(candidate.id);
             }
@@ -231,11 +236,9 @@ struct Sketch {
 }
 
 impl Sketch {
-    fn of(row: Row<'_>, score: Score) -> Self {
+    fn of(passes: Passes<'_>, row: Row<'_>, score: Score) -> Self {
         let lightest = row.heavy.iter().map(|c| c.logit).fold(f32::INFINITY, f32::min);
-        let some = row.values.iter().enumerate().step_by(STRIDE);
-        let some = some.filter(|(_, x)| **x < lightest && **x > f32::NEG_INFINITY);
-        let light: Vec<(f32, f32)> = some.map(|(at, &x)| (score.of(x), row.weight(at))).collect();
+        let light = passes.some_below(row, score, lightest);
         let heavy = row.heavy.iter().map(|c| (score.of(c.logit), row.weight(c.id as usize)));
         let scores =
             light.iter().copied().chain(heavy.clone()).map(|s| if s.0 < FARTHEST { s.0 } else { 0.0 });

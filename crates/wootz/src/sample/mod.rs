@@ -50,6 +50,7 @@ mod mask;
 mod mass;
 mod math;
 mod params;
+mod passes;
 mod rng;
 mod rows;
 mod steer;
@@ -63,9 +64,10 @@ pub use dry::Breakers;
 pub use mask::BitMask;
 pub use params::{Chain, LogitBias, MAX_BREAKER_BYTES, ParamError, SamplerKind, SamplingParams};
 pub use rng::Rng;
-pub use wootz_graph::{LogitEdit, Picked, Sampling};
+pub use wootz_graph::{LogitEdit, OneThread, Picked, Sampling, Threads};
 
 use history::{History, bounded};
+use passes::Passes;
 use steer::Steer;
 use work::{Buffers, Pick, Work};
 
@@ -295,9 +297,22 @@ impl Sampler {
     /// # Errors
     /// Logits or a mask that do not fit the vocabulary or leave no candidate; the sampler is then as it was.
     pub fn sample(&mut self, logits: &[f32], mask: Option<&BitMask<'_>>) -> Result<Sampled, SampleError> {
+        self.sample_on(&OneThread, logits, mask)
+    }
+
+    /// The same on several threads, of which a long row uses as many as are free; the token does not depend on them.
+    ///
+    /// # Errors
+    /// As [`Sampler::sample`].
+    pub fn sample_on(
+        &mut self,
+        threads: &dyn Threads,
+        logits: &[f32],
+        mask: Option<&BitMask<'_>>,
+    ) -> Result<Sampled, SampleError> {
         let plan = Arc::clone(&self.plan);
         let mut buffers = std::mem::take(&mut self.buffers);
-        let sampled = self.step(&plan, logits, mask, &mut buffers);
+        let sampled = self.step(&plan, Passes::new(threads), logits, mask, &mut buffers);
         self.buffers = buffers;
         sampled
     }
@@ -313,7 +328,7 @@ impl Sampler {
     ) -> Result<Vec<TokenLogprob>, SampleError> {
         let plan = Arc::clone(&self.plan);
         let mut buffers = std::mem::take(&mut self.buffers);
-        let result = open(&plan, logits, &mut buffers).and_then(|mut work| {
+        let result = open(&plan, Passes::new(&OneThread), logits, &mut buffers).and_then(|mut work| {
             prepare(&plan, &mut work, logits, mask)?;
             self.run_chain(&plan, &mut work);
             Ok(LogScale::of(&mut work).top(&mut work, usize::MAX))
@@ -346,13 +361,14 @@ impl Sampler {
     fn step(
         &mut self,
         plan: &Plan,
+        passes: Passes<'_>,
         logits: &[f32],
         mask: Option<&BitMask<'_>>,
         buffers: &mut Buffers,
     ) -> Result<Sampled, SampleError> {
         let params = &plan.params;
         let wanted = params.n_probs;
-        let mut work = open(plan, logits, buffers)?;
+        let mut work = open(plan, passes, logits, buffers)?;
         let reported = match wanted {
             Some(n) if !params.post_sampling_probs => {
                 let scale = LogScale::of(&mut work);
@@ -450,11 +466,16 @@ fn xtc_is_on(params: &SamplingParams) -> bool {
 }
 
 /// Checks the row of logits.
-fn open<'a>(plan: &Plan, logits: &'a [f32], buffers: &'a mut Buffers) -> Result<Work<'a>, SampleError> {
+fn open<'a>(
+    plan: &Plan,
+    passes: Passes<'a>,
+    logits: &'a [f32],
+    buffers: &'a mut Buffers,
+) -> Result<Work<'a>, SampleError> {
     if logits.len() != plan.n_tokens {
         return Err(SampleError::Length { found: logits.len(), expected: plan.n_tokens });
     }
-    let mut work = Work::new(logits, buffers)?;
+    let mut work = Work::new(logits, passes, buffers)?;
     if work.max() == f32::NEG_INFINITY { Err(no_candidate(logits, None)) } else { Ok(work) }
 }
 

@@ -1,4 +1,4 @@
-//! Passes over whole rows of logits, compiled for the processor's vectors.
+//! Passes over rows of logits or pieces of them, compiled for the processor's vectors.
 //!
 //! Each works on [`LANES`] values side by side, so that the order of every sum is the same on all processors.
 
@@ -11,7 +11,10 @@ use super::work::Candidate;
 pub(super) const BLOCK: usize = 128;
 
 /// Values for which a pass keeps something before it goes on: blocks that fit the nearest cache.
-const TILE: usize = 16 * BLOCK;
+pub(super) const TILE: usize = 16 * BLOCK;
+
+/// Places that are written at once; those that are none are written over, as a loop that may end at any of them is slow.
+const SLACK: usize = 4;
 
 /// Writes functions whose bodies are compiled for every instruction set.
 macro_rules! vectorized {
@@ -99,12 +102,11 @@ fn from_ordered(number: u32) -> f32 {
 
 vectorized! {
     /// Maximum of each block; tells whether no value is NaN or positive infinity.
-    fn block_maxima(values: &'a [f32], out: &'a mut Vec<f32>) -> bool {
-        out.clear();
+    fn block_maxima(values: &'a [f32], maxima: &'a mut [f32]) -> bool {
         let mut sound = true;
-        for block in values.chunks(BLOCK) {
+        for (out, block) in maxima.iter_mut().zip(values.chunks(BLOCK)) {
             let (max, nan) = max_and_nan(block);
-            out.push(max);
+            *out = max;
             sound &= !nan & (max < f32::INFINITY);
         }
         sound
@@ -116,8 +118,7 @@ vectorized! {
     }
 
     /// Sum of `e^(x - max)` of each block; none is above `max`.
-    fn block_sums(values: &'a [f32], max: f32, sums: &'a mut Vec<f64>) {
-        sums.clear();
+    fn block_sums(values: &'a [f32], max: f32, sums: &'a mut [f64]) {
         sum_blocks(values, sums, |_, chunk, sum| {
             for (sum, &x) in sum.iter_mut().zip(chunk) {
                 *sum += exp_neg(x - max);
@@ -127,9 +128,7 @@ vectorized! {
     }
 
     /// `e^(x - max)` of each value, and the sums of blocks, as [`block_sums`] finds them.
-    fn weigh(values: &'a [f32], max: f32, weights: &'a mut Vec<f32>, sums: &'a mut Vec<f64>) {
-        weights.resize(values.len(), 0.0);
-        sums.clear();
+    fn weigh(values: &'a [f32], max: f32, weights: &'a mut [f32], sums: &'a mut [f64]) {
         let chunks = weights.as_chunks_mut::<LANES>().0;
         sum_blocks(values, sums, |at, chunk, sum| {
             for ((sum, weight), &x) in sum.iter_mut().zip(&mut chunks[at]).zip(chunk) {
@@ -143,36 +142,34 @@ vectorized! {
         });
     }
 
-    /// Sum of each weight times the distance of its value from `max`.
-    fn weighted_depth(values: &'a [f32], weights: &'a [f32], max: f32) -> f64 {
+    /// Sum of each block's weights times the distance of their values from `max`.
+    fn weighted_depths(values: &'a [f32], weights: &'a [f32], max: f32, sums: &'a mut [f64]) {
         // No weight is left at this distance; without the bound, infinity times 0 would be NaN.
         const FAR: f32 = 128.0;
         let depth = |x: f32| if max - x < FAR { max - x } else { FAR };
-        let (chunks, mut sums) = (weights.as_chunks::<LANES>().0, Vec::new());
-        sum_blocks(values, &mut sums, |at, chunk, sum| {
+        let chunks = weights.as_chunks::<LANES>().0;
+        sum_blocks(values, sums, |at, chunk, sum| {
             for ((sum, &weight), &x) in sum.iter_mut().zip(&chunks[at]).zip(chunk) {
                 *sum += weight * depth(x);
             }
         });
-        sum_rest(values, &mut sums, |at| weights[at] * depth(values[at]));
-        sums.iter().sum()
+        sum_rest(values, sums, |at| weights[at] * depth(values[at]));
     }
 
-    /// Sum of the weights, and number, of values, but negative infinity, whose score is at most `limit`; `sums` are those of blocks. Without
-    /// weights each value has weight 1, and no sums are found.
+    /// Number of values, but negative infinity, whose score is at most `limit`.
+    fn count_below(values: &'a [f32], score: Score, limit: f32) -> usize {
+        values.iter().map(|&x| usize::from((score.of(x) <= limit) & (x > f32::NEG_INFINITY))).sum()
+    }
+
+    /// The same, and the sum of the weights of those of each block.
     fn sum_below(
         values: &'a [f32],
-        weights: Option<&'a [f32]>,
+        weights: &'a [f32],
         score: Score,
         limit: f32,
-        sums: &'a mut Vec<f64>
-    ) -> (f64, usize) {
-        sums.clear();
+        sums: &'a mut [f64]
+    ) -> usize {
         let is_below = |x: f32| (score.of(x) <= limit) & (x > f32::NEG_INFINITY);
-        let Some(weights) = weights else {
-            let count = values.iter().map(|&x| usize::from(is_below(x))).sum();
-            return (count as f64, count);
-        };
         let (chunks, mut counts) = (weights.as_chunks::<LANES>().0, [0u32; LANES]);
         sum_blocks(values, sums, |at, chunk, sum| {
             for (((sum, count), &x), &weight) in sum.iter_mut().zip(&mut counts).zip(chunk).zip(&chunks[at]) {
@@ -185,37 +182,51 @@ vectorized! {
             count += usize::from(is_below(values[at]));
             only_if(is_below(values[at]), weights[at])
         });
-        (sums.iter().sum(), count)
+        count
     }
 
-    /// Places of values, but negative infinity, whose score is above `from` and up to `to`.
-    fn places(values: &'a [f32], score: Score, from: f32, to: f32, out: &'a mut Vec<u32>) {
-        out.clear();
-        let mut flags = [0u8; TILE];
+    /// Candidates whose score is above `from` and up to `to`, with their weights, or 1 without weights; the first value is
+    /// that of token `start`.
+    fn between(
+        values: &'a [f32],
+        weights: Option<&'a [f32]>,
+        start: usize,
+        score: Score,
+        from: f32,
+        to: f32,
+        out: &'a mut Vec<(Candidate, f32)>
+    ) {
+        let (mut flags, mut places) = ([0; TILE], [0; TILE + SLACK]);
         for (tile, values) in values.chunks(TILE).enumerate() {
+            flags[values.len()..].fill(0);
             for (flag, &x) in flags.iter_mut().zip(values) {
                 let score = score.of(x);
                 *flag = u8::from((score > from) & (score <= to) & (x > f32::NEG_INFINITY));
             }
-            push_places(&flags[..values.len()], tile * TILE, out);
+            let count = places_of(&flags, &mut places);
+            out.extend(places[..count].iter().map(|&i| {
+                let at = tile * TILE + i as usize;
+                let candidate = Candidate { id: (start + at) as u32, logit: values[i as usize] };
+                (candidate, weights.map_or(1.0, |weights| weights[at]))
+            }));
         }
     }
 
     /// Candidates within a range, by token; `maxima` are those of blocks.
     fn collect(values: &'a [f32], maxima: &'a [f32], range: Range, out: &'a mut Vec<Candidate>) {
         out.clear();
-        let (mut flags, mut places) = ([0u8; BLOCK], Vec::with_capacity(BLOCK));
+        let (mut flags, mut places) = ([0; BLOCK], [0; BLOCK + SLACK]);
         for (at, (block, &max)) in values.chunks(BLOCK).zip(maxima).enumerate() {
             if max < range.low {
                 continue;
             }
+            flags[block.len()..].fill(0);
             for (flag, &x) in flags.iter_mut().zip(block) {
                 *flag = u8::from(range.holds(x) & (x > f32::NEG_INFINITY));
             }
-            places.clear();
-            push_places(&flags[..block.len()], 0, &mut places);
+            let count = places_of(&flags, &mut places);
             let candidate = |&i: &u32| Candidate { id: (at * BLOCK) as u32 + i, logit: block[i as usize] };
-            out.extend(places.iter().map(candidate));
+            out.extend(places[..count].iter().map(candidate));
         }
     }
 
@@ -247,8 +258,7 @@ vectorized! {
     }
 
     /// Copies values to `out` without those out of a range; renews the maxima of blocks.
-    fn keep(values: &'a [f32], range: Range, out: &'a mut Vec<f32>, maxima: &'a mut Vec<f32>) {
-        out.resize(values.len(), 0.0);
+    fn keep(values: &'a [f32], range: Range, out: &'a mut [f32], maxima: &'a mut [f32]) {
         for (out, &x) in out.iter_mut().zip(values) {
             *out = if range.holds(x) { x } else { f32::NEG_INFINITY };
         }
@@ -265,21 +275,20 @@ vectorized! {
         weights: &'a [f32],
         scale: f64,
         target: f64,
-        out: &'a mut Vec<f32>,
-        maxima: &'a mut Vec<f32>
+        out: &'a mut [f32],
+        maxima: &'a mut [f32]
     ) {
-        out.resize(values.len(), 0.0);
         for ((out, &weight), &x) in out.iter_mut().zip(weights).zip(values) {
             let logit = favoured(weight, scale, target);
             *out = if x > f32::NEG_INFINITY { logit } else { x };
         }
-        maxima.clear();
-        maxima.extend(out.chunks(BLOCK).map(|block| max_and_nan(block).0));
+        for (max, block) in maxima.iter_mut().zip(out.chunks(BLOCK)) {
+            *max = max_and_nan(block).0;
+        }
     }
 
     /// Each value divided by a temperature above 0: the least finite number at least, where it was finite.
-    fn divide(values: &'a [f32], temperature: f32, out: &'a mut Vec<f32>) {
-        out.resize(values.len(), 0.0);
+    fn divide(values: &'a [f32], temperature: f32, out: &'a mut [f32]) {
         for (out, &x) in out.iter_mut().zip(values) {
             let y = x / temperature;
             let bounded = if y > f32::MIN { y } else { f32::MIN };
@@ -288,17 +297,18 @@ vectorized! {
     }
 }
 
-/// Appends the sum of each whole block, to whose lanes `add` adds what a chunk of values at a place among the chunks
+/// Finds the sum of each whole block, to whose lanes `add` adds what a chunk of values at a place among the chunks
 /// holds: in the order of [`block_total`].
 #[inline(always)]
 fn sum_blocks(
     values: &[f32],
-    sums: &mut Vec<f64>,
+    sums: &mut [f64],
     mut add: impl FnMut(usize, &[f32; LANES], &mut [f32; LANES]),
 ) {
     // A sum of lanes waits for each of its additions, so those of several blocks are left for later.
     let mut waiting = [[0.0; LANES]; TILE / BLOCK];
-    for (tile, blocks) in values.as_chunks::<BLOCK>().0.chunks(TILE / BLOCK).enumerate() {
+    let tiles = values.as_chunks::<BLOCK>().0.chunks(TILE / BLOCK);
+    for (tile, (blocks, sums)) in tiles.zip(sums.chunks_mut(TILE / BLOCK)).enumerate() {
         for (at, (lanes, block)) in waiting.iter_mut().zip(blocks).enumerate() {
             let start = (tile * TILE + at * BLOCK) / LANES;
             let mut sum = [0.0; LANES];
@@ -307,46 +317,52 @@ fn sum_blocks(
             }
             *lanes = sum.map(f64::from);
         }
-        for lanes in &waiting[..blocks.len()] {
-            sums.push(lanes.iter().sum());
-        }
+        sum_lanes(&waiting[..blocks.len()], sums);
     }
 }
 
-/// Appends the sum of the last block where that is not whole, of what `term` says of the places in it.
+/// Sum of each block's lanes, in their order.
+///
+/// Not inlined, so compiled without wide vectors: with them the compiler would gather a lane of several blocks at a time,
+/// which takes longer than the additions.
+#[inline(never)]
+fn sum_lanes(waiting: &[[f64; LANES]], sums: &mut [f64]) {
+    for (sum, lanes) in sums.iter_mut().zip(waiting) {
+        *sum = lanes.iter().sum();
+    }
+}
+
+/// Finds the sum of the last block where that is not whole, of what `term` says of the places in it.
 #[inline(always)]
-fn sum_rest(values: &[f32], sums: &mut Vec<f64>, mut term: impl FnMut(usize) -> f32) {
+fn sum_rest(values: &[f32], sums: &mut [f64], mut term: impl FnMut(usize) -> f32) {
     let whole = values.len() / BLOCK * BLOCK;
     let (mut terms, len) = ([0.0; BLOCK], values.len() - whole);
     if len > 0 {
         terms.iter_mut().take(len).enumerate().for_each(|(at, out)| *out = term(whole + at));
-        sums.push(block_total(&terms[..len]));
+        sums[whole / BLOCK] = block_total(&terms[..len]);
     }
 }
 
-/// Appends the places of flags that are 1, counted from `start`.
+/// Writes the places of flags that are 1 to `out`, which is longer by [`SLACK`]; returns how many there are.
 #[inline(always)]
-fn push_places(flags: &[u8], start: usize, places: &mut Vec<u32>) {
-    const WORD: usize = 8;
-    // Most often there are none among so many.
-    const FEW: usize = 8;
-    let (words, rest) = flags.as_chunks::<WORD>();
-    let mut push = |at: usize, mut left: u64| {
+fn places_of(flags: &[u8], out: &mut [u32]) -> usize {
+    // Brings the lowest bits of eight bytes together, in the highest byte.
+    const GATHER: u64 = 0x0102_0408_1020_4080;
+    let mut count = 0;
+    for (at, words) in flags.as_chunks::<8>().0.as_chunks::<8>().0.iter().enumerate() {
+        let bits = |word: [u8; 8]| u64::from_le_bytes(word).wrapping_mul(GATHER) >> 56;
+        let mut left = words.iter().rev().fold(0, |all, word| all << 8 | bits(*word));
+        let end = count + left.count_ones() as usize;
         while left != 0 {
-            places.push((start + at * WORD) as u32 + left.trailing_zeros() / 8);
-            left &= left - 1;
-        }
-    };
-    for (at, words) in words.chunks(FEW).enumerate() {
-        if words.as_flattened().iter().fold(0, |any, flag| any | flag) != 0 {
-            for (i, &word) in words.iter().enumerate() {
-                push(at * FEW + i, u64::from_le_bytes(word));
+            for out in &mut out[count..count + SLACK] {
+                *out = (at * 64) as u32 + left.trailing_zeros();
+                left &= left.wrapping_sub(1);
             }
+            count += SLACK;
         }
+        count = end;
     }
-    let mut last = [0; WORD];
-    last[..rest.len()].copy_from_slice(rest);
-    push(words.len(), u64::from_le_bytes(last));
+    count
 }
 
 /// The logit that adaptive-p gives a candidate of this weight, where `scale` makes probabilities of weights: the nearer
@@ -361,7 +377,7 @@ pub(super) fn favoured(weight: f32, scale: f64, target: f64) -> f32 {
 
 /// A weight or 0, without a branch.
 #[inline(always)]
-fn only_if(condition: bool, weight: f32) -> f32 {
+pub(super) fn only_if(condition: bool, weight: f32) -> f32 {
     f32::from_bits(weight.to_bits() & 0u32.wrapping_sub(u32::from(condition)))
 }
 
@@ -394,4 +410,37 @@ pub(super) fn block_total(block: &[f32]) -> f64 {
         }
     }
     lanes.iter().chain(rest).map(|&x| f64::from(x)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_those_of_the_flags() {
+        let mut places = [0; TILE + SLACK];
+        // From none to all of them, by steps that cross words unevenly.
+        for step in [1, 2, 3, 7, 13, 64, 100, 1500, TILE + 1] {
+            let flags: [u8; TILE] = std::array::from_fn(|at| u8::from((at + 1) % step == 0));
+            let wanted: Vec<u32> = (0..TILE as u32).filter(|at| flags[*at as usize] == 1).collect();
+            let count = places_of(&flags, &mut places);
+            assert_eq!(places[..count], wanted, "every {step}th");
+        }
+    }
+
+    #[test]
+    fn every_place_of_a_block_counts_for_its_maximum() {
+        for len in [1, 15, 16, 17, 100, BLOCK] {
+            for at in 0..len {
+                let mut block = vec![-3.0; len];
+                block[at] = -1.0;
+                assert_eq!(max_and_nan(&block), (-1.0, false), "{at} of {len}");
+                block[at] = if at % 2 == 0 { f32::NAN } else { -f32::NAN };
+                assert!(max_and_nan(&block).1, "a NaN at {at} of {len}");
+            }
+        }
+        assert_eq!(max_and_nan(&[]), (f32::NEG_INFINITY, false));
+        assert_eq!(max_and_nan(&[f32::NEG_INFINITY; 40]), (f32::NEG_INFINITY, false));
+        assert_eq!(max_and_nan(&[f32::INFINITY; 40]), (f32::INFINITY, false));
+    }
 }

@@ -6,6 +6,7 @@ use super::SampleError;
 use super::mask::BitMask;
 use super::mass::{self, Cut, Mass, Row};
 use super::math::{exp_neg, ln};
+use super::passes::Passes;
 use super::rows::{self, BLOCK, Range, Score, block_total, max_and_nan, ordered};
 
 /// Longest list that is put in order; order is a help to later samplers, not a duty.
@@ -100,6 +101,7 @@ impl Stage {
 /// The candidates: a row of logits at first, a list once a sampler has left few of them.
 pub(super) struct Work<'a> {
     raw: &'a [f32],
+    passes: Passes<'a>,
     buffers: &'a mut Buffers,
     stage: Stage,
     known: Known,
@@ -117,12 +119,16 @@ pub(super) struct Pick {
 
 impl<'a> Work<'a> {
     /// Takes a row of logits and finds the maximum of each block.
-    pub(super) fn new(raw: &'a [f32], buffers: &'a mut Buffers) -> Result<Self, SampleError> {
-        if !rows::block_maxima(raw, &mut buffers.block_max) {
+    pub(super) fn new(
+        raw: &'a [f32],
+        passes: Passes<'a>,
+        buffers: &'a mut Buffers,
+    ) -> Result<Self, SampleError> {
+        if !passes.block_maxima(raw, &mut buffers.block_max) {
             let bad = raw.iter().position(|x| x.is_nan() || *x == f32::INFINITY).unwrap_or(0);
             return Err(SampleError::BadLogit { token: bad, value: raw[bad] });
         }
-        Ok(Self { raw, buffers, stage: Stage::Raw, known: Known::Maxima, pending: None })
+        Ok(Self { raw, passes, buffers, stage: Stage::Raw, known: Known::Maxima, pending: None })
     }
 
     /// Does a cut that waits.
@@ -130,7 +136,7 @@ impl<'a> Work<'a> {
         let Some(Pending { range, reference }) = self.pending.take() else { return };
         let Buffers { dense, former, block_max, ties, .. } = &mut *self.buffers;
         std::mem::swap(dense, former);
-        rows::keep(self.stage.row(self.raw, former), range, dense, block_max);
+        self.passes.keep(self.stage.row(self.raw, former), range, dense, block_max);
         self.stage = Stage::Edited;
         for &token in ties.iter() {
             dense[token as usize] = f32::NEG_INFINITY;
@@ -270,7 +276,7 @@ impl<'a> Work<'a> {
         let values = self.stage.row(self.raw, dense);
         let row = Row { values, weights: None, total: count as f64, heavy: &[] };
         let mass = Mass { needed: k as f64, strict: false, min_keep: k };
-        let cut = mass::cut_row(row, score, mass, block_sum);
+        let cut = mass::cut_row(self.passes, row, score, mass, block_sum);
         self.known = Known::Maxima;
         self.cut(cut, score);
     }
@@ -329,7 +335,7 @@ impl<'a> Work<'a> {
                 let blocks = block_max.iter().filter(|max| **max >= limit).count();
                 // A list where that is short; counting takes a look at all of the row.
                 if blocks * BLOCK > 4 * LISTED.max(min_keep) {
-                    let count = rows::count_from(self.stage.row(self.raw, dense), limit);
+                    let count = self.passes.count_from(self.stage.row(self.raw, dense), limit);
                     if count > LISTED.max(min_keep) {
                         ties.clear();
                         let range = Range { low: limit, high: f32::INFINITY };
@@ -433,7 +439,7 @@ impl<'a> Work<'a> {
         if self.known < Known::Weights {
             let max = self.max();
             let Buffers { dense, weights, block_sum, .. } = &mut *self.buffers;
-            rows::weigh(self.stage.row(self.raw, dense), max, weights, block_sum);
+            self.passes.weigh(self.stage.row(self.raw, dense), max, weights, block_sum);
             self.known = Known::Weights;
         }
         self.buffers.block_sum.iter().sum()
@@ -443,7 +449,7 @@ impl<'a> Work<'a> {
     pub(super) fn mean_depth(&self, max: f32, total: f64) -> f64 {
         let Buffers { list, weights, .. } = &*self.buffers;
         let sum = match self.dense() {
-            Some(values) => rows::weighted_depth(values, weights, max),
+            Some(values) => self.passes.weighted_depth(values, weights, max),
             None => list.iter().zip(weights).map(|(c, &w)| f64::from(w) * f64::from(max - c.logit)).sum(),
         };
         sum / total
@@ -459,7 +465,7 @@ impl<'a> Work<'a> {
         let values = self.stage.row(self.raw, dense);
         reach(values, block_max, HEAVY, heights, list);
         let row = Row { values, weights: Some(weights), total, heavy: list };
-        let cut = mass::cut_row(row, score, mass, block_sum);
+        let cut = mass::cut_row(self.passes, row, score, mass, block_sum);
         self.known = Known::Sums;
         self.cut(cut, score);
     }
@@ -508,7 +514,14 @@ impl<'a> Work<'a> {
             self.stage = Stage::List { sorted: false };
         } else {
             std::mem::swap(dense, former);
-            rows::favour(self.stage.row(self.raw, former), weights, 1.0 / total, target, dense, block_max);
+            self.passes.favour(
+                self.stage.row(self.raw, former),
+                weights,
+                1.0 / total,
+                target,
+                dense,
+                block_max,
+            );
             self.stage = Stage::Edited;
             self.known = Known::Maxima;
         }
@@ -525,7 +538,7 @@ impl<'a> Work<'a> {
     pub(super) fn count(&mut self) -> usize {
         self.settle();
         match self.dense() {
-            Some(dense) => rows::count(dense),
+            Some(dense) => self.passes.count(dense),
             None => self.buffers.list.len(),
         }
     }
@@ -556,7 +569,7 @@ impl<'a> Work<'a> {
         if self.known < Known::Sums {
             let max = self.max();
             let Buffers { dense, block_sum, .. } = &mut *self.buffers;
-            rows::block_sums(self.stage.row(self.raw, dense), max, block_sum);
+            self.passes.block_sums(self.stage.row(self.raw, dense), max, block_sum);
             self.known = Known::Sums;
         }
         self.buffers.block_sum.iter().sum()
@@ -593,10 +606,10 @@ impl<'a> Work<'a> {
         self.settle();
         let Buffers { dense, former, block_max, heights, .. } = &mut *self.buffers;
         std::mem::swap(dense, former);
-        rows::divide(self.stage.row(self.raw, former), temperature, dense);
+        self.passes.divide(self.stage.row(self.raw, former), temperature, dense);
         // Division keeps the order, so the maxima stay the maxima.
         std::mem::swap(block_max, heights);
-        rows::divide(heights, temperature, block_max);
+        self.passes.divide(heights, temperature, block_max);
         self.stage = Stage::Edited;
         self.known = Known::Maxima;
     }

@@ -10,6 +10,7 @@ mod known;
 mod oracle;
 mod reports;
 mod steer;
+mod threads;
 
 use super::rng::Rng;
 use super::{Sampler, SamplingParams, TokenLogprob, Vocab};
