@@ -139,6 +139,16 @@ struct RopeTableArgs {
 };
 static_assert(sizeof(RopeTableArgs) == 48, "RopeTableArgs");
 
+// Rows of the embedding, and cosines and sines.
+struct EmbedTurnsArgs {
+    EmbedArgs embed;
+    RopeTableArgs turns;
+    // Blocks of a row of the embedding; those behind them make cosines and sines.
+    uint32_t blocks;
+    uint32_t unused;
+};
+static_assert(sizeof(EmbedTurnsArgs) == 136, "EmbedTurnsArgs");
+
 // Rotary position embedding; `out` may be `x`.
 struct RopeArgs {
     const uint32_t* rows;

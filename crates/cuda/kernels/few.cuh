@@ -286,7 +286,7 @@ template <class T, FewKind KIND> struct Few {
     INLINE Float8 eight_of(uint32_t slot) const {
         const uint32_t token = lane / 4, tile = lane % 4 / 2, upper = lane % 2;
         Float8 x = {};
-#pragma unroll 1
+#pragma unroll 4
         for (uint32_t i = 0; i < sums; i++) {
             const float* from = reinterpret_cast<const float*>(sums_of(slot + tile, i)) + token / 2 * 4 + upper * 2 + token % 2;
 #pragma unroll

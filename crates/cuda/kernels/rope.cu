@@ -1,24 +1,9 @@
-// Rotary position embedding. Sines and cosines are computed once a step, for all layers that share them.
-#include "common.cuh"
+// Rotary position embedding.
+#include "rope_table.cuh"
 
-// Cosine and sine of each pair at the position of each token: `[tokens, pairs, 2]`.
-// Attention reads it before it waits, so the next kernel starts only when all of it is there.
 KERNEL(256, rope_table, RopeTableArgs) {
     wait_for_last();
-    const uint32_t row = blockIdx.x;
-    if (row >= *a.rows) return;
-    for (uint32_t i = threadIdx.x; i < a.pairs; i += blockDim.x) {
-        // Whole turns are taken off while the angle still has the precision of f64.
-        const int32_t position = a.positions[a.streams == nullptr ? row : 4 * row + a.streams[i]];
-        const double turns = double(position) * a.turns[i];
-        const float rest = float(turns - floor(turns));
-        float sine, cosine;
-        sincospif(2.0f * rest, &sine, &cosine);
-        float* out = a.out + 2 * (uint64_t(row) * a.pairs + i);
-        out[0] = cosine * a.magnitude;
-        out[1] = sine * a.magnitude;
-    }
-    show_written();
+    if (blockIdx.x < *a.rows) put_turns(a, blockIdx.x, threadIdx.x, blockDim.x);
 }
 
 KERNEL(256, rope, RopeArgs) {

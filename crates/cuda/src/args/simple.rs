@@ -131,6 +131,15 @@ args! {
         magnitude: f32,
     }
 
+    /// Rows of the embedding, and cosines and sines.
+    EmbedTurnsArgs {
+        embed: EmbedArgs,
+        turns: RopeTableArgs,
+        /// Blocks of a row of the embedding; those behind them make cosines and sines.
+        blocks: u32,
+        unused: u32,
+    }
+
     /// Rotary position embedding; `out` may be `x`.
     RopeArgs {
         rows: Ptr<u32>,

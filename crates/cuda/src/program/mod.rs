@@ -165,6 +165,13 @@ impl Resolver<'_> {
         for (index, step) in self.plan.steps.iter().enumerate() {
             self.find_added(&self.plan.steps[index..])?;
             let mut launches = Vec::new();
+            if tables_made.first() == Some(&false)
+                && let Some(launch) = self.embed_with_table(step, &self.ropes[0])?
+            {
+                tables_made[0] = true;
+                steps.push(vec![launch]);
+                continue;
+            }
             for node in &step.nodes {
                 let Op::Rope(rope) = &self.plan.graph.node(*node).op else { continue };
                 let index = self.rope_index(rope)?;

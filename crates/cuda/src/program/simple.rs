@@ -5,7 +5,7 @@ use wootz_graph::op::{
 };
 use wootz_graph::{BLOCK_TOKENS, CacheId, KvType, Node, RunError, Step, WeightId};
 
-use super::{Resolver, RopeSlot, Value};
+use super::{Resolver, RopeSlot, Rows, Value};
 use crate::args::*;
 use crate::machine::{Kernel, Launch};
 use crate::select::{ADD_NORM, Kernels, LINEAR_F32};
@@ -49,6 +49,15 @@ fn elements_grid(x: Value) -> [u32; 3] {
 /// The number of a cache type in kernels.
 pub(super) fn kv_code(ty: KvType) -> u32 {
     KvType::ALL.iter().position(|t| *t == ty).unwrap_or(0) as u32
+}
+
+/// Blocks that look up a row.
+fn embed_blocks(out: Value) -> u32 {
+    out.cols.div_ceil(EMBED_PIECE).div_ceil(EMBED_THREADS)
+}
+
+fn look_up(args: EmbedArgs, out: Value) -> Launch {
+    Launch::new(Kernel::new("embed", "embed"), [out.most, embed_blocks(out), 1], EMBED_THREADS, &args)
 }
 
 impl Resolver<'_> {
@@ -139,7 +148,11 @@ impl Resolver<'_> {
     }
 
     fn embed(&self, table: WeightId, scale: f32, ids: Value, out: Value) -> Result<Launch, RunError> {
-        let args = EmbedArgs {
+        Ok(look_up(self.embed_args(table, scale, ids, out)?, out))
+    }
+
+    fn embed_args(&self, table: WeightId, scale: f32, ids: Value, out: Value) -> Result<EmbedArgs, RunError> {
+        Ok(EmbedArgs {
             table: self.weights.raw(table, 0)?,
             rows: self.rows(out.rows),
             ids: ids.ptr(),
@@ -148,8 +161,24 @@ impl Resolver<'_> {
             out: out.out(),
             scale,
             unused: 0,
-        };
-        self.look_up(args, out)
+        })
+    }
+
+    /// The launch of a step that looks up its tokens, with cosines and sines for what follows: they depend on nothing else, and a
+    /// kernel of their own would be one more to wait for. `None` for other steps.
+    pub(super) fn embed_with_table(&self, step: &Step, slot: &RopeSlot) -> Result<Option<Launch>, RunError> {
+        let [node] = step.nodes[..] else { return Ok(None) };
+        let node = self.plan.graph.node(node);
+        let Op::Embed { table, scale } = node.op else { return Ok(None) };
+        let out = self.value(node.outs[0])?;
+        if out.rows != Rows::Tokens {
+            return Ok(None);
+        }
+        let embed = self.embed_args(table, scale, self.value(node.ins[0])?, out)?;
+        let (blocks, turns) = (embed_blocks(out), self.rope_table_args(slot));
+        let grid = [out.most, blocks + turns.pairs.div_ceil(EMBED_THREADS), 1];
+        let args = EmbedTurnsArgs { embed, turns, blocks, unused: 0 };
+        Ok(Some(Launch::new(Kernel::new("embed", "embed_and_turns"), grid, EMBED_THREADS, &args)))
     }
 
     fn add_row(&self, table: WeightId, row: u32, x: Value, out: Value) -> Result<Launch, RunError> {
@@ -163,13 +192,7 @@ impl Resolver<'_> {
             scale: 1.0,
             unused: 0,
         };
-        self.look_up(args, out)
-    }
-
-    fn look_up(&self, args: EmbedArgs, out: Value) -> Result<Launch, RunError> {
-        let pieces = out.cols.div_ceil(EMBED_PIECE);
-        let grid = [out.most, pieces.div_ceil(EMBED_THREADS), 1];
-        Ok(Launch::new(Kernel::new("embed", "embed"), grid, EMBED_THREADS, &args))
+        Ok(look_up(args, out))
     }
 
     /// The norm of `x`, or of its sum with a value, which is kept: (other, sum).
@@ -244,19 +267,22 @@ impl Resolver<'_> {
 
     /// Cosines and sines of the step's positions.
     pub(super) fn rope_table(&self, slot: &RopeSlot) -> Launch {
-        let pairs = slot.rope.dims / 2;
+        let args = self.rope_table_args(slot);
+        let threads = args.pairs.next_multiple_of(32).clamp(32, THREADS);
+        Launch::new(Kernel::new("rope", "rope_table"), [self.plan.graph.key.tokens, 1, 1], threads, &args)
+    }
+
+    fn rope_table_args(&self, slot: &RopeSlot) -> RopeTableArgs {
         let positions = if slot.streams.is_some() { self.places.streams } else { self.places.positions };
-        let args = RopeTableArgs {
+        RopeTableArgs {
             rows: self.input(crate::step::TOKENS),
             positions: self.input(positions),
             streams: slot.streams.as_ref().map_or(Ptr::NULL, |streams| Ptr::new(streams.address())),
             turns: Ptr::new(slot.turns.address()),
             out: Mut::new(slot.table.address()),
-            pairs,
+            pairs: slot.rope.dims / 2,
             magnitude: slot.rope.gain() as f32,
-        };
-        let threads = pairs.next_multiple_of(32).clamp(32, THREADS);
-        Launch::new(Kernel::new("rope", "rope_table"), [self.plan.graph.key.tokens, 1, 1], threads, &args)
+        }
     }
 
     pub(super) fn rope(&self, rope: &Rope, x: Value, out: Value) -> Result<Launch, RunError> {
