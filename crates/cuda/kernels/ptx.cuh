@@ -176,16 +176,12 @@ INLINE float4 load_of_block4(const void* p, uint32_t block) {
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(address_in_block(p, block)) : "memory");
     return v;
 }
-INLINE void store_in_block(const void* p, uint32_t block, float v) {
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in_block(p, block)), "f"(v) : "memory");
-}
 #else
 constexpr bool HAS_CLUSTERS = false;
 INLINE constexpr uint32_t cluster_blocks() { return 1; }
 INLINE void cluster_arrive() {}
 INLINE void cluster_wait() {}
 INLINE void cluster_barrier() {}
-INLINE void store_in_block(float* p, uint32_t, float v) { *p = v; }
 INLINE float2 load_of_block2(const void* p, uint32_t) { return *static_cast<const float2*>(p); }
 INLINE float4 load_of_block4(const void* p, uint32_t) { return *static_cast<const float4*>(p); }
 #endif

@@ -10,10 +10,6 @@ INLINE Float8 load8(const float* p, uint32_t chunk) {
     const float4 b = __ldcg(reinterpret_cast<const float4*>(p) + 2 * chunk + 1);
     return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
-INLINE Float8 shared8(const float* p) {
-    const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
-    return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
-}
 INLINE void store8(float* p, uint32_t chunk, const Float8& x) {
     reinterpret_cast<float4*>(p)[2 * chunk] = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
     reinterpret_cast<float4*>(p)[2 * chunk + 1] = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
