@@ -398,10 +398,19 @@ impl Op for WriteRows<'_> {
                 }
                 (ActForm::Bf16, 8) => self.rounded::<S, 8>(0),
                 (ActForm::Bf16, 4) => self.rounded::<S, 4>(0),
-                (ActForm::Bf16, rows) => (0..rows).for_each(|row| self.rounded::<S, 1>(row)),
+                // Loops and not closures, which may stay functions of their own, without the instructions of `S`.
+                (ActForm::Bf16, rows) => {
+                    for row in 0..rows {
+                        self.rounded::<S, 1>(row);
+                    }
+                }
                 (ActForm::Int8, 8) => self.blocks::<S, 8>(0),
                 (ActForm::Int8, 4) => self.blocks::<S, 4>(0),
-                (ActForm::Int8, rows) => (0..rows).for_each(|row| self.blocks::<S, 1>(row)),
+                (ActForm::Int8, rows) => {
+                    for row in 0..rows {
+                        self.blocks::<S, 1>(row);
+                    }
+                }
             }
         }
     }
