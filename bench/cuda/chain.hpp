@@ -193,7 +193,7 @@ struct Model {
         p.rows = tokens.p, p.x = from, p.y = add, p.x_out = sum, p.norm = normalise ? norm.p : nullptr, p.out = image.p;
         p.scale = scale.p, p.eps = 1e-6f, p.cols = cols, p.k_tiles = up(cols, 256), p.groups = up(rows, 128) * 16;
         if (add) p.y_tail = left.tail[0], p.tails = left.tails, p.slab = left.slab;
-        squares = few && normalise ? scale.p : nullptr, squares_parts = up(p.k_tiles, 2);
+        squares = nullptr;
         if (few) {
             gpu.launch(gpu.kernel("acts", "pack_few"), dim3(rows, up(p.k_tiles, 2)), 64, 0, p);
             return;
@@ -254,7 +254,7 @@ struct Model {
                 added(l.o, at);
             } else {
                 product({&l.o}, {y[0].p}, false, true);
-                pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t, whole(t));
+                pack(x[at].p, y[0].p, x[at ^ 1].p, s.dim, true, t);
             }
             at ^= 1;
             product({&l.gate, &l.up}, {h.p, nullptr}, true, false, whole(t));

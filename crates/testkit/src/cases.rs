@@ -93,6 +93,7 @@ pub fn all() -> Vec<Case> {
 /// make its weights.
 pub fn large() -> Vec<Case> {
     vec![
+        feed_forward(WeightType::Q4_K, WeightType::Q5_K, 3),
         feed_forward(WeightType::Q4_K, WeightType::Q6_K, 3),
         feed_forward(WeightType::Q5_K, WeightType::Q4_K, 8),
         layer(WeightType::Q4_K),
@@ -106,15 +107,7 @@ fn layer(ty: WeightType) -> Case {
     const KV: usize = 512;
     const INNER: usize = 8704;
     let (heads, kv_heads, dim) = (16, 4, 128);
-    let attention = Attention {
-        cache: CacheId(0),
-        heads,
-        scale: 1.0 / (dim as f32).sqrt(),
-        softcap: None,
-        window: None,
-        causal: true,
-        sinks: None,
-    };
+    let attention = plain_attention(heads, dim);
     let mut case = simple(
         format!("a layer of {ty} with a large gated unit"),
         EXPERTS_QUANTISED,
@@ -501,8 +494,9 @@ fn ropes() -> Vec<Case> {
 /// Chunks of the positions of each sequence, in the order in which they run.
 type Chunks = &'static [&'static [(u32, usize)]];
 
-fn attentions() -> Vec<Case> {
-    let plain = |heads: u32, dim: u32| Attention {
+/// Causal attention over all positions, and nothing else.
+fn plain_attention(heads: u32, dim: u32) -> Attention {
+    Attention {
         cache: CacheId(0),
         heads,
         scale: 1.0 / (dim as f32).sqrt(),
@@ -510,7 +504,11 @@ fn attentions() -> Vec<Case> {
         window: None,
         causal: true,
         sinks: None,
-    };
+    }
+}
+
+fn attentions() -> Vec<Case> {
+    let plain = plain_attention;
     // Each step is a list of (sequence, tokens).
     let chunks: Chunks = &[&[(0, 37), (1, 5)], &[(0, 1), (1, 1)], &[(1, 64), (0, 2)], &[(0, 1)]];
     let once: Chunks = &[&[(0, 70)]];

@@ -177,14 +177,7 @@ impl Resolver<'_> {
             && value.most <= SMALL
             && outs.into_iter().all(|v| self.forms.takes_parts(v, self.apart));
         for own in groups {
-            let few = Few::new(
-                &own,
-                value,
-                products.glu.is_some(),
-                in_parts,
-                self.properties.multiprocessors,
-                self.properties.shared_per_block,
-            );
+            let few = Few::new(&own, value, products.glu.is_some(), in_parts, &self.properties);
             if let Some(few) = few.filter(|_| packed.is_none()) {
                 launches.extend(self.few(&few, &products, &own, &acts, image, left.as_ref())?);
                 acts.x_out = Mut::NULL;

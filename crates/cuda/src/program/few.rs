@@ -107,9 +107,9 @@ impl Few {
         x: Value,
         gated: bool,
         in_parts: bool,
-        multiprocessors: u32,
-        most_shared: u32,
+        properties: &Properties,
     ) -> Option<Few> {
+        let multiprocessors = properties.multiprocessors;
         let first = matrices.first()?;
         let (kernel, room) = kernel(first.ty, if gated { Kind::Gated } else { Kind::Plain })?;
         // Those of few columns gain nothing with scales of 16 columns.
@@ -122,23 +122,13 @@ impl Few {
         if !large || !fits {
             return None;
         }
-        let most_shared = MOST_SHARED.min(most_shared as usize);
         let shape = |parts: u32| {
             let part_tiles = k_tiles.div_ceil(parts);
             let blocks = (multiprocessors / parts).clamp(1, row_tiles);
             let own = row_tiles.div_ceil(blocks);
-            let sums = (part_tiles.div_ceil(STEP) as usize).min(WARPS) * SUM_BYTES;
-            let fixed = WARPS * room + part_tiles as usize * IMAGE_BYTES;
-            // The sums of all row tiles of a block, or of as many as have room: of pairs of them.
-            let most = most_shared.saturating_sub(fixed) / (2 * sums) * 2;
-            let row_tiles = (own as usize * matrices.len()).next_multiple_of(2).min(most);
-            let few = Few {
-                kernel,
-                part_tiles,
-                parts: k_tiles.div_ceil(part_tiles),
-                grid: blocks * parts,
-                shared: fixed + row_tiles * sums,
-            };
+            let (shared, row_tiles) = shared(properties, room, part_tiles, own as usize * matrices.len());
+            let few =
+                Few { kernel, part_tiles, parts: k_tiles.div_ceil(part_tiles), grid: blocks * parts, shared };
             // What a block reads.
             let bytes = own as usize * part_tiles as usize * tiles::bytes(first.ty)
                 + part_tiles as usize * IMAGE_BYTES;
@@ -154,13 +144,21 @@ impl Few {
         let part_tiles = x.cols.div_ceil(tiles::COLS);
         let pieces = matrix.linear.rows.div_ceil(SCALED_ROWS);
         let grid = properties.multiprocessors.min(pieces);
-        let sums = (part_tiles.div_ceil(STEP) as usize).min(WARPS) * SUM_BYTES;
-        let fixed = WARPS * room + part_tiles as usize * IMAGE_BYTES;
-        let most = MOST_SHARED.min(properties.shared_per_block as usize).saturating_sub(fixed) / (2 * sums);
-        let shared = fixed + 2 * sums * most.min(pieces.div_ceil(grid) as usize);
-        let fits = x.most <= MOST_ROWS && part_tiles <= MOST_PART_TILES && most > 0;
+        let own = pieces.div_ceil(grid) * (SCALED_ROWS / tiles::ROWS);
+        let (shared, row_tiles) = shared(properties, room, part_tiles, own as usize);
+        let fits = x.most <= MOST_ROWS && part_tiles <= MOST_PART_TILES && row_tiles > 0;
         fits.then_some(Few { kernel, part_tiles, parts: 1, grid, shared })
     }
+}
+
+/// Shared memory of a block: rooms of its warps, the image of some tiles of columns, and the sums of all its row tiles or, the
+/// second number, of as many as have room: of pairs of them.
+fn shared(properties: &Properties, room: usize, part_tiles: u32, own: usize) -> (usize, usize) {
+    let sums = (part_tiles.div_ceil(STEP) as usize).min(WARPS) * SUM_BYTES;
+    let fixed = WARPS * room + part_tiles as usize * IMAGE_BYTES;
+    let most = MOST_SHARED.min(properties.shared_per_block as usize).saturating_sub(fixed) / (2 * sums) * 2;
+    let row_tiles = own.next_multiple_of(2).min(most);
+    (fixed + row_tiles * sums, row_tiles)
 }
 
 /// A product that adds its results to a row, between attention and the products behind the next norm.
@@ -249,10 +247,7 @@ impl Resolver<'_> {
         let Joint { from, product, y, x, next } = joint;
         let (value, input) = (self.value(x)?, self.value(from)?);
         let (matrices, rest) = (self.matrices(&product)?, groups(self.matrices(&next)?, true));
-        let reads = |own: &Vec<Matrix>| {
-            let Properties { multiprocessors, shared_per_block, .. } = self.properties;
-            Few::new(own, value, true, false, multiprocessors, shared_per_block).is_some()
-        };
+        let reads = |own: &Vec<Matrix>| Few::new(own, value, true, false, &self.properties).is_some();
         let Some(few) = Few::added(&matrices[0], input, &self.properties) else { return Ok(()) };
         let Some(Op::Norm(norm)) = next.norm.map(|n| &graph.node(n).op) else { return Ok(()) };
         if rest.len() != 1 || !rest.iter().all(reads) {
@@ -361,7 +356,8 @@ mod tests {
         let linear = Linear { weight: WeightId(0), first: 0, rows, bias: None };
         let matrices = vec![Matrix { node: NodeId(0), linear, ty }; n];
         let x = Value { address: 0, rows: Rows::Tokens, cols, most: 8 };
-        Few::new(&matrices, x, n == 2, in_parts, 132, shared)
+        let properties = Properties { capability: 90, multiprocessors: 132, shared_per_block: shared };
+        Few::new(&matrices, x, n == 2, in_parts, &properties)
     }
 
     #[test]
